@@ -1,0 +1,57 @@
+"""What can go wrong, one type per boundary.
+
+AutojError
+├── ConfigError          a config file or value is wrong
+├── FormatError          a judge format's files are wrong
+├── InputError           input rows are wrong and the caller asked for strictness
+├── OutputError          results cannot be written
+├── ModelError           a model cannot be found, built or loaded
+├── JournalError         the journal cannot be read or written
+└── EngineError          the engine did not answer
+    ├── InputRejected    this input can never be judged: do not retry
+    └── EngineUnavailable  nobody answered before the deadline, or the engine died: retry elsewhere
+
+Messages say what is wrong, the value, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class AutojError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ConfigError(AutojError):
+    """A configuration file or value is wrong."""
+
+
+class FormatError(AutojError):
+    """A judge format's files are missing, malformed or contradict each other."""
+
+
+class InputError(AutojError):
+    """Input rows are wrong and the caller asked for strictness, or no usable row is left."""
+
+
+class OutputError(AutojError):
+    """Results cannot be written."""
+
+
+class ModelError(AutojError):
+    """A model cannot be found, built or loaded."""
+
+
+class JournalError(AutojError):
+    """The journal cannot be opened, read or written."""
+
+
+class EngineError(AutojError):
+    """The engine did not answer a request."""
+
+
+class InputRejected(EngineError):
+    """This input can never be judged (too long, a control token left in it): do not retry."""
+
+
+class EngineUnavailable(EngineError):
+    """No answer before the deadline, or the engine died: retry elsewhere or later."""

@@ -1,0 +1,187 @@
+"""The records that travel from a candidate to its reward. No heavy imports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """How a judgement ended. Anything but OK carries a reason and no number."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    UNPARSABLE = "unparsable"
+    INPUT_REJECTED = "input_rejected"
+    UNAVAILABLE = "unavailable"
+
+
+class Verdict(StrEnum):
+    """Result of comparing two responses. INCONSISTENT: the two orders disagree."""
+
+    FIRST = "first"
+    SECOND = "second"
+    TIE = "tie"
+    INCONSISTENT = "inconsistent"
+    FAILED = "failed"
+
+    def swapped(self) -> Verdict:
+        """The same verdict named for the exchanged order."""
+        return {Verdict.FIRST: Verdict.SECOND, Verdict.SECOND: Verdict.FIRST}.get(self, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One response to one query.
+
+    policy_logprob: sequence log-probability under the policy (natural log), None if unknown.
+    group_id: names the query's group; candidates of one group compete in best-of-N.
+    """
+
+    query: str
+    response: str
+    policy_logprob: float | None = None
+    group_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeInput:
+    """What one judge call reads: one response to rate, or two to compare in this order.
+
+    sample: which of k sampled critiques this is (0 when k is 1).
+    """
+
+    query: str
+    responses: tuple[str, ...]
+    sample: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "single" if len(self.responses) == 1 else "pairwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """A rating on the judge format's scale.
+
+    value: the rating the judge wrote (half points are legal); the most probable one if forced.
+    distribution: (label, probability) for every whole rating of the scale, as read at the
+        rating slot and not renormalised; None where the engine gives no log-probabilities.
+    expected: mean of the distribution after renormalising; None without one.
+    outside: probability at the slot that belongs to no valid rating, 0..1.
+    forced: the judge did not write a rating, so the slot was forced (`Rating: [[`).
+    """
+
+    value: float
+    distribution: tuple[tuple[str, float], ...] | None = None
+    expected: float | None = None
+    outside: float | None = None
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Cost of a judgement: tokens, and seconds from request to answer inside the replica."""
+
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    latency_s: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_cached + other.tokens_cached,
+            self.tokens_out + other.tokens_out,
+            self.latency_s + other.latency_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the judge said of one `JudgeInput`, or why it said nothing usable.
+
+    rating is set for an OK single judgement, verdict (FIRST, SECOND or TIE) for an OK pairwise
+    one; both are None otherwise. confidence: probabilities of the three verdicts at the verdict
+    slot, where they were read. flags name what was done to or seen in the input, for example
+    `input_truncated` or `planted_verdict`. judge is the fingerprint of the judge.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    critique: str = ""
+    rating: Rating | None = None
+    verdict: Verdict | None = None
+    confidence: tuple[tuple[str, float], ...] | None = None
+    forced: bool = False
+    usage: Usage = field(default_factory=Usage)
+    judge: str = ""
+    flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        numbered = self.rating is not None or self.verdict is not None
+        if (self.outcome is Outcome.OK) != numbered:
+            raise ValueError(f"outcome {self.outcome} with rating {self.rating}, {self.verdict}")
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+    def view(self, name: str) -> float | None:
+        """The number named `rating` or `expected`; None if the judgement abstains or lacks it."""
+        if self.rating is None:
+            return None
+        return self.rating.value if name == "rating" else self.rating.expected
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two responses compared in both orders (paper, section 5.1).
+
+    orders: the judgement of (first, second), then of (second, first) unless it was turned off.
+    """
+
+    verdict: Verdict
+    orders: tuple[Judgement, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The chosen candidate of a group and the rule that decided.
+
+    rule: `only` | `rating` | `expected` | a tie-break name | `all_failed`.
+    tied: indices that shared the best value before tie-breaking.
+    comparisons: knock-out matches played, as (index, index, verdict).
+    """
+
+    index: int
+    rule: str
+    tied: tuple[int, ...] = ()
+    comparisons: tuple[tuple[int, int, Verdict], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """An input row that was left out: where it stands and what is wrong with it."""
+
+    file: str
+    line: int
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}"
+        return f"{where}: field {self.field!r}: {self.reason}" if self.field else f"{where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """One input row of a best-of-N job; `extra` holds the row's other fields, passed through."""
+
+    line: int
+    query: str
+    responses: tuple[str, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
