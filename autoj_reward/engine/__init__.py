@@ -1,0 +1,1 @@
+"""Who answers: vLLM here, any OpenAI-compatible endpoint, or a script. One seam: `base.Engine`."""

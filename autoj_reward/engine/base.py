@@ -1,0 +1,88 @@
+"""The engine seam: six methods, and the records that cross it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to decode. logprob asks for the summed log-probability of what was sampled."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    n: int = 1
+    logprob: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prompt ready to be asked: token ids where the engine tokenizes, and if it was cut."""
+
+    prompt: Prompt
+    ids: tuple[int, ...] = ()
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One finished answer. finished is False when it ran into max_tokens.
+
+    logprob: natural log of the probability of the whole answer under the sampling model, if asked.
+    """
+
+    text: str
+    ids: tuple[int, ...] = ()
+    finished: bool = True
+    logprob: float | None = None
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelProbs:
+    """Probability of each label as the continuation at a slot, not renormalised, and the cost."""
+
+    probs: tuple[tuple[str, float], ...]
+    usage: Usage = Usage()
+
+    @property
+    def outside(self) -> float:
+        """Probability of everything that is no label."""
+        return min(1.0, max(0.0, 1.0 - sum(p for _, p in self.probs)))
+
+
+class Engine(Protocol):
+    """Answers prompts.
+
+    Every method raises InputRejected for an input that can never be answered and
+    EngineUnavailable when nobody answers.
+    """
+
+    async def start(self) -> None:
+        """Load the model or reach the endpoint."""
+
+    async def prepare(
+        self, prompt: Prompt, max_tokens: int, over_long: Literal["truncate", "reject"]
+    ) -> Prepared:
+        """Tokenize and make the prompt fit beside max_tokens of output."""
+
+    async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        """Answer once, or sampling.n times."""
+
+    async def label_probs(
+        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+    ) -> LabelProbs | None:
+        """Probabilities of the labels after own.text[:keep] + slot; None if it cannot be known."""
+
+    async def check(self) -> None:
+        """Raise EngineUnavailable if the engine is dead."""
+
+    async def close(self) -> None:
+        """Free the model."""

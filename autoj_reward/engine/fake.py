@@ -1,0 +1,94 @@
+"""A scripted judge: for logic, faults and scale in tests and dry runs. It proves nothing of vLLM.
+
+The script (config key `script`) may hold:
+  ratings: {response text: judge text or rating}; otherwise the rating follows the response length.
+  verdicts: `longer` (default) or `first`, how pairs are decided.
+  fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
+  latency_s: seconds an answer takes.
+  logprobs: false makes label probabilities unknown, as with a plain chat endpoint.
+  log: a file to which every answered response is appended as a JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from autoj_reward.config import EngineConfig
+from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.types import Usage
+
+
+class FakeEngine:
+    """Answers by script; see the module's docstring."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._script: dict[str, Any] = config.script
+        self._limit = config.max_model_len
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def prepare(
+        self, prompt: Prompt, max_tokens: int, over_long: Literal["truncate", "reject"]
+    ) -> Prepared:
+        words = sum(len(message.text.split()) for message in prompt)
+        if words + max_tokens > self._limit and over_long == "reject":
+            raise InputRejected(f"the prompt has {words} words, over the script's limit")
+        return Prepared(prompt, truncated=words + max_tokens > self._limit)
+
+    async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        await asyncio.sleep(float(self._script.get("latency_s", 0)))
+        responses = [p.text for m in prepared.prompt for p in m.parts if p.response]
+        if not responses:
+            query = prepared.prompt[-1].text
+            return [
+                Generation(f"{query} / answer {k} " + "word " * k, logprob=-float(k + 1))
+                for k in range(sampling.n)
+            ]
+        fault = next((f for r in responses if (f := self._script.get("fail", {}).get(r))), None)
+        if fault == "hang":
+            await asyncio.Event().wait()
+        if fault == "unavailable":
+            raise EngineUnavailable("the script says so")
+        if fault == "rejected":
+            raise InputRejected("the script says so")
+        if fault in ("unparsable", "truncated"):
+            return [Generation("a critique without an end", finished=fault == "unparsable")]
+        if log := self._script.get("log"):
+            with open(log, "a", encoding="ascii") as file:
+                file.write(json.dumps(responses) + "\n")
+        text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
+        return [Generation(text, usage=Usage(10, 0, len(text.split()), 0.0))]
+
+    def _single(self, response: str) -> str:
+        given = self._script.get("ratings", {}).get(response, 1 + len(response) % 10)
+        if isinstance(given, str):
+            return given
+        return f"Scripted critique of {len(response)} characters.\nRating: [[{given}]]"
+
+    def _pair(self, responses: list[str]) -> str:
+        first = self._script.get("verdicts") == "first" or len(responses[0]) > len(responses[1])
+        label = "Response 1" if first else "Response 2"
+        if not first and len(responses[0]) == len(responses[1]):
+            label = "Tie"
+        return f"1. Scripted factors.\n2. So, the final decision is {label}."
+
+    async def label_probs(
+        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+    ) -> LabelProbs | None:
+        if not self._script.get("logprobs", True) or "without an end" in own.text:
+            return None
+        written = own.text[keep:].removeprefix(slot)
+        shares = [0.9 if written.startswith(label + "]") else 0.1 / len(labels) for label in labels]
+        return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1, 0.0))
+
+    async def check(self) -> None:
+        """A script never dies."""
+
+    async def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,145 @@
+"""The judge or the policy on vLLM's AsyncLLM, on GPUs or on the CPU build. vllm's only import."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from autoj_reward.config import EngineConfig
+from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.labels import slot_tokens, trie_probs
+from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
+from autoj_reward.models import ResolvedModel
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.types import Usage
+
+
+class VllmEngine:
+    """One AsyncLLM. Only final outputs come back; log-probabilities only where a slot is read."""
+
+    def __init__(self, config: EngineConfig, model: ResolvedModel, wrapper: str = "chat") -> None:
+        self.config = config
+        self.model = model
+        self.wrapper = wrapper
+
+    async def start(self) -> None:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        try:
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments()))
+        except Exception as error:
+            raise ModelError(
+                f"vLLM could not start {self.model.path!r}: {error or type(error).__name__}. The "
+                "cause is in the engine's own lines above; common ones are a wrong model name, too "
+                "little memory (lower kv_cache_gib or max_model_len) and a missing GPU"
+            ) from error
+        self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper)
+
+    def _arguments(self) -> dict[str, Any]:
+        c = self.config
+        on_gpu = self.model.device == "cuda"
+        dtype = c.dtype if c.dtype != "auto" else ("bfloat16" if on_gpu else "float32")
+        arguments: dict[str, Any] = {
+            "model": self.model.path,
+            "revision": c.revision,
+            "dtype": dtype,
+            "quantization": c.quantization,
+            "max_model_len": c.max_model_len,
+            "tensor_parallel_size": c.tensor_parallel,
+            "trust_remote_code": c.trust_remote_code,
+            "enable_prefix_caching": True,
+            "disable_log_stats": True,
+        }
+        if on_gpu:
+            arguments["gpu_memory_utilization"] = c.gpu_memory_utilization
+        else:
+            # The CPU's default block of 128 tokens would share too little of a query's prefix.
+            arguments |= {"kv_cache_memory_bytes": int(c.kv_cache_gib * 2**30), "block_size": 32}
+        return arguments
+
+    async def prepare(
+        self, prompt: Prompt, max_tokens: int, over_long: Literal["truncate", "reject"]
+    ) -> Prepared:
+        budget = self.config.max_model_len - max_tokens
+        if over_long == "truncate":
+            prompt, ids, cut = self.tokens.fit(prompt, budget)
+            return Prepared(prompt, tuple(ids), cut)
+        ids = self.tokens.ids(prompt)
+        if len(ids) > budget:
+            raise InputRejected(
+                f"the prompt has {len(ids)} tokens and max_model_len leaves {budget} beside "
+                f"{max_tokens} tokens of output"
+            )
+        return Prepared(prompt, tuple(ids))
+
+    async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        output, seconds = await self._run(
+            list(prepared.ids),
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            n=sampling.n,
+            logprobs=0 if sampling.logprob else None,
+        )
+        share = len(output.outputs)
+        cached = output.num_cached_tokens or 0
+        return [
+            Generation(
+                text=o.text,
+                ids=tuple(o.token_ids),
+                finished=o.finish_reason == "stop",
+                logprob=o.cumulative_logprob if sampling.logprob else None,
+                usage=Usage(len(prepared.ids) // share, cached // share, len(o.token_ids), seconds),
+            )
+            for o in sorted(output.outputs, key=lambda o: o.index)
+        ]
+
+    async def label_probs(
+        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+    ) -> LabelProbs:
+        context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
+        return await trie_probs(context, spelled, self._read)
+
+    async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
+        output, seconds = await self._run(
+            context, max_tokens=1, temperature=0.0, logprob_token_ids=wanted
+        )
+        found = output.outputs[0].logprobs[0]
+        usage = Usage(len(context), output.num_cached_tokens or 0, 1, seconds)
+        return {i: found[i].logprob for i in wanted if i in found}, usage
+
+    async def _run(self, ids: list[int], **sampling: Any) -> tuple[Any, float]:
+        from vllm import SamplingParams
+        from vllm.exceptions import VLLMValidationError
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        params = SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **sampling)
+        started = time.monotonic()
+        last = None
+        try:
+            async for last in self._llm.generate({"prompt_token_ids": ids}, params, uuid.uuid4().hex):
+                pass
+        except VLLMValidationError as error:
+            raise InputRejected(f"vLLM refused the request: {error}") from error
+        except EngineDeadError as error:
+            raise EngineUnavailable(f"the vLLM engine died: {error}") from error
+        if last is None:
+            raise EngineUnavailable("vLLM ended a request without an answer")
+        return last, time.monotonic() - started
+
+    async def check(self) -> None:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            await self._llm.check_health()
+        except EngineDeadError as error:
+            raise EngineUnavailable(f"the vLLM engine died: {error}") from error
+
+    async def close(self) -> None:
+        self._llm.shutdown()

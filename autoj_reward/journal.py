@@ -1,0 +1,144 @@
+"""The record of every judgement: SQLite in WAL mode, written before a judgement is used.
+
+One file serves resuming, caching across runs and auditing. A key is the SHA-256 of the judge's
+fingerprint and the exact inputs, so another judge or another byte is another entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.errors import JournalError
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS judgements (
+    key TEXT PRIMARY KEY, judge TEXT NOT NULL, outcome TEXT NOT NULL,
+    input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS samples (
+    key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
+    samples TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Responses of a policy to one query, with their log-probabilities and the tokens spent."""
+
+    responses: tuple[str, ...]
+    logprobs: tuple[float, ...]
+    finished: tuple[bool, ...]
+    tokens_out: int
+
+
+class Journal:
+    """One open journal file. Use it from one thread; several processes may share the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise JournalError(
+                f"journal {path}: cannot be opened: {error}; name a writable file, or remove it if "
+                "it is no journal"
+            ) from error
+
+    def get(self, judge: str, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+        """What is on record for these inputs. `unavailable` is recorded but never given back."""
+        keys = {judgement_key(judge, item): item for item in items}
+        found = {}
+        for chunk in _chunks(list(keys), 500):
+            marks = ",".join("?" * len(chunk))
+            rows = self._execute(
+                f"SELECT key, judgement FROM judgements WHERE key IN ({marks}) AND outcome != ?",
+                (*chunk, Outcome.UNAVAILABLE.value),
+            )
+            found |= {keys[key]: judgement_from_json(text) for key, text in rows}
+        return found
+
+    def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> None:
+        """Store one judgement; on disk when this returns, whatever kills the process later."""
+        given = json.dumps({"query": item.query, "responses": item.responses, "sample": item.sample})
+        self._execute(
+            "INSERT OR REPLACE INTO judgements VALUES (?, ?, ?, ?, ?, ?)",
+            (judgement_key(judge, item), judge, judgement.outcome.value, given,
+             json.dumps(asdict(judgement)), time.time()),
+        )
+
+    def get_samples(self, policy: str, query: str) -> Sampled | None:
+        """The responses a policy gave to a query in an earlier run, or None."""
+        rows = self._execute("SELECT samples FROM samples WHERE key = ?", (_key(policy, query),))
+        if not rows:
+            return None
+        return Sampled(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(rows[0][0]).items()})
+
+    def put_samples(self, policy: str, query: str, sampled: Sampled) -> None:
+        """Store the responses to one query."""
+        self._execute(
+            "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)",
+            (_key(policy, query), policy, json.dumps(query), json.dumps(asdict(sampled)), time.time()),
+        )
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """Every judgement as a plain record, oldest first."""
+        for judge, given, text, at in self._execute(
+            "SELECT judge, input, judgement, at FROM judgements ORDER BY at", ()
+        ):
+            yield {"judge": judge, "at": at, "input": json.loads(given), **json.loads(text)}
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise JournalError(
+                f"journal {self.path}: {error}; what was stored before is safe: free disk space or "
+                "fix the permissions and start the same command again"
+            ) from error
+
+
+def judgement_key(judge: str, item: JudgeInput) -> str:
+    """SHA-256 over the judge's fingerprint and the exact inputs."""
+    return _key(judge, item.query, list(item.responses), item.sample)
+
+
+def judgement_from_json(text: str) -> Judgement:
+    """The inverse of json.dumps(asdict(judgement))."""
+    data = json.loads(text)
+    rating = data["rating"]
+    if rating is not None:
+        rating["distribution"] = _pairs(rating["distribution"])
+        data["rating"] = Rating(**rating)
+    data["outcome"] = Outcome(data["outcome"])
+    data["verdict"] = Verdict(data["verdict"]) if data["verdict"] else None
+    data["confidence"] = _pairs(data["confidence"])
+    data["usage"] = Usage(**data["usage"])
+    data["flags"] = tuple(data["flags"])
+    return Judgement(**data)
+
+
+def _pairs(value: list[list[Any]] | None) -> tuple[tuple[str, float], ...] | None:
+    return None if value is None else tuple((label, p) for label, p in value)
+
+
+def _key(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,95 @@
+"""Where models come from: the built-in 135M ones, a folder, or the hub; and how they are named."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+from autoj_reward.config import EngineConfig, JudgeConfig
+from autoj_reward.errors import ModelError
+
+BUILT_IN = ("default", "smollm2-135m-instruct")
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """path: folder or hub name to load. identity: what distinguishes these weights from others.
+    device: `cuda` or `cpu`."""
+
+    path: str
+    identity: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    name: str
+    format: str
+    wrapper: str
+    about: str
+
+
+@lru_cache
+def known_models() -> dict[str, KnownModel]:
+    """The models this package knows by name."""
+    data = yaml.safe_load((Path(__file__).parent / "judges.yaml").read_text(encoding="utf-8"))
+    return {name: KnownModel(name, **entry) for name, entry in data.items()}
+
+
+def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
+    """The judge format and wrapper of a config, `auto` resolved by model name."""
+    known = known_models().get(config.model) or known_models()["default"]
+    fmt = known.format if config.format == "auto" else config.format
+    return fmt, known.wrapper if config.wrapper == "auto" else config.wrapper
+
+
+def resolve(config: EngineConfig) -> ResolvedModel:
+    """Find or build the model of a config. Raises ModelError with the remedy.
+
+    Built-in models are made once and kept in the user's cache. A hub name is left to vLLM, which
+    downloads it unless HF_HUB_OFFLINE is set.
+    """
+    if config.kind != "vllm":
+        return ResolvedModel(config.model, f"{config.kind}:{config.base_url or ''}:{config.model}", "cpu")
+    device = _device()
+    if config.model in BUILT_IN:
+        from autoj_reward.models.built_in import build
+
+        folder = build(config.model)
+        return ResolvedModel(str(folder), folder.name, device)
+    folder = Path(config.model).expanduser()
+    if folder.is_dir():
+        return ResolvedModel(str(folder), _folder_identity(folder), device)
+    if config.model.startswith((".", "/", "~")) or config.model.count("/") != 1:
+        raise ModelError(
+            f"no model {config.model!r}: name a folder, a hub model as owner/name, or one of "
+            f"{', '.join(BUILT_IN)}"
+        )
+    return ResolvedModel(config.model, f"{config.model}@{config.revision or 'main'}", device)
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _folder_identity(folder: Path) -> str:
+    """Digest of a model folder: configs whole, weight files by name, size and both ends."""
+    files = sorted(p for p in folder.iterdir() if p.suffix in {".json", ".safetensors", ".jinja"})
+    if not any(p.name == "config.json" for p in files):
+        raise ModelError(f"{folder}: no config.json in the model folder")
+    digest = hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            if size > 1 << 20:
+                file.seek(-(1 << 16), 2)
+                digest.update(file.read())
+    return f"{folder.name}-{digest.hexdigest()[:16]}"

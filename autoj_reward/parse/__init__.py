@@ -1,0 +1,6 @@
+"""From the judge's own output to a verdict or a typed reason. Pure and total: nothing raises."""
+
+from autoj_reward.parse.comparison import ParsedVerdict, parse_comparison
+from autoj_reward.parse.rating import ParsedRating, ParseFailure, parse_rating
+
+__all__ = ["ParseFailure", "ParsedRating", "ParsedVerdict", "parse_comparison", "parse_rating"]

@@ -1,0 +1,170 @@
+"""Judge formats: template files, rating scale, verdict slot and labels, loaded from YAML.
+
+A format is a folder or file `format.yaml` with template files beside it. `load_format` takes the
+name of one in this package (`autoj-en`) or a path to one's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import Field, model_validator
+
+from autoj_reward.config import Block, check
+from autoj_reward.errors import ConfigError, FormatError
+from autoj_reward.types import Verdict
+
+FORMATS = Path(__file__).parent / "formats"
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+class Scale(Block):
+    """Whole ratings from low to high; half_points also allows 5.5 and the like."""
+
+    low: int = 1
+    high: int = 10
+    half_points: bool = False
+
+    @model_validator(mode="after")
+    def _order(self) -> Scale:
+        if not 0 <= self.low < self.high:
+            raise ValueError(f"scale {self.low}..{self.high} is not a rising range from 0 up")
+        return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(str(n) for n in range(self.low, self.high + 1))
+
+    def admits(self, value: float) -> bool:
+        on_step = (value * (2 if self.half_points else 1)).is_integer()
+        return self.low <= value <= self.high and on_step
+
+
+class Slot(Block):
+    """One protocol of a format.
+
+    template, system: file names beside format.yaml. fields: placeholder of the template to
+    `query`, `response`, `response_1`, `response_2` or the name of a constant.
+    open, close: regular expressions around the verdict in the judge's own output; the last match
+    of open counts. force: text that brings an unfinished judgement to its verdict.
+    """
+
+    template: str
+    system: str | None = None
+    fields: dict[str, str]
+    open: str
+    close: str = ""
+    force: str
+
+    @cached_property
+    def open_re(self) -> re.Pattern[str]:
+        return re.compile(self.open)
+
+    @cached_property
+    def close_re(self) -> re.Pattern[str]:
+        return re.compile(r"\s*" + self.close)
+
+
+class PairwiseSlot(Slot):
+    """Comparison: labels gives the spellings of each verdict, the canonical one first."""
+
+    labels: dict[Literal["first", "second", "tie"], tuple[str, ...]]
+
+    @model_validator(mode="after")
+    def _sides(self) -> PairwiseSlot:
+        if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
+            raise ValueError("labels must spell out at least first and second")
+        return self
+
+    @property
+    def canonical(self) -> dict[str, Verdict]:
+        return {spellings[0]: Verdict(name) for name, spellings in self.labels.items()}
+
+
+class JudgeFormat(Block):
+    """Everything that makes a judge's input and output readable, and nothing of the model."""
+
+    name: str
+    language: str = "en"
+    scale: Scale = Scale()
+    constants: dict[str, str] = Field(default_factory=dict)
+    single: Slot
+    pairwise: PairwiseSlot | None = None
+    texts: dict[str, str] = Field(default_factory=dict, exclude=True)
+
+    def slot(self, kind: str) -> Slot:
+        """The protocol `single` or `pairwise`; FormatError if the format has no comparison."""
+        chosen = self.single if kind == "single" else self.pairwise
+        if chosen is None:
+            raise FormatError(f"format {self.name!r} has no pairwise protocol")
+        return chosen
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the definition and every template byte."""
+        body = self.model_dump_json() + "".join(f"\0{k}\0{v}" for k, v in sorted(self.texts.items()))
+        return hashlib.sha256(body.encode()).hexdigest()
+
+
+@lru_cache
+def load_format(name: str) -> JudgeFormat:
+    """Load a format of the package by name, or one's own by path to its folder or YAML file.
+
+    Raises FormatError naming the file and what is wrong.
+    """
+    path = FORMATS / name / "format.yaml"
+    if not path.is_file():
+        path = Path(name)
+        path = path / "format.yaml" if path.is_dir() else path
+    if not path.is_file():
+        raise FormatError(
+            f"no judge format {name!r}: name one of {', '.join(available())} or a format.yaml"
+        )
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise FormatError(f"{path}: a judge format is a mapping, not {type(data).__name__}")
+        parsed = check(JudgeFormat, data, str(path))
+    except (ConfigError, yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"judge format {path}: {error}") from error
+    texts = {}
+    for slot in filter(None, (parsed.single, parsed.pairwise)):
+        for file in filter(None, (slot.template, slot.system)):
+            texts[file] = _read(path.parent / file)
+        _check_slot(parsed, slot, texts[slot.template], path)
+    return parsed.model_copy(update={"texts": texts})
+
+
+def available() -> tuple[str, ...]:
+    """Names of the formats in the package."""
+    return tuple(sorted(p.parent.name for p in FORMATS.glob("*/format.yaml")))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"judge format: cannot read template {path}: {error}") from error
+
+
+def _check_slot(fmt: JudgeFormat, slot: Slot, template: str, path: Path) -> None:
+    found = set(PLACEHOLDER.findall(template))
+    if missing := set(slot.fields) - found:
+        raise FormatError(f"{path}: {slot.template} has no placeholder for {sorted(missing)}")
+    responses = {"response"} if slot is fmt.single else {"response_1", "response_2"}
+    known = {"query", *responses, *fmt.constants}
+    for placeholder, source in slot.fields.items():
+        if source not in known:
+            raise FormatError(f"{path}: field {placeholder!r} is {source!r}, not in {sorted(known)}")
+    if unused := {"query", *responses} - set(slot.fields.values()):
+        raise FormatError(f"{path}: {slot.template} never shows {sorted(unused)}")
+    for pattern in (slot.open, slot.close):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise FormatError(f"{path}: {pattern!r} is not a regular expression: {error}") from error

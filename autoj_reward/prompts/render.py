@@ -1,0 +1,105 @@
+"""One-pass rendering: a judge input becomes messages whose untrusted parts stay marked.
+
+Placeholders are filled once and never searched again, so `{response}` inside a query stays text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat
+from autoj_reward.types import JudgeInput
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message. Untrusted text can never become a control token; `response` marks
+    what may be cut when the whole is over-long."""
+
+    text: str
+    trusted: bool = True
+    response: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: str
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+Prompt = tuple[Message, ...]
+
+
+def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
+    """Messages for one judge input: the format's system message if it has one, then the user's."""
+    slot = fmt.slot(item.kind)
+    names = ("response",) if item.kind == "single" else ("response_1", "response_2")
+    values = {"query": Part(item.query, trusted=False)}
+    values |= {n: Part(r, trusted=False, response=True) for n, r in zip(names, item.responses, strict=True)}
+    values |= {name: Part(text) for name, text in fmt.constants.items()}
+    messages = []
+    if slot.system is not None:
+        messages.append(Message("system", (Part(fmt.texts[slot.system]),)))
+    pieces = PLACEHOLDER.split(fmt.texts[slot.template])
+    parts = []
+    for index, piece in enumerate(pieces):
+        if index % 2 == 0:
+            parts.append(Part(piece))
+        elif piece in slot.fields:
+            parts.append(values[slot.fields[piece]])
+        else:
+            parts.append(Part("{" + piece + "}"))
+    messages.append(Message("user", tuple(p for p in parts if p.text)))
+    return tuple(messages)
+
+
+def user_prompt(query: str, system: str | None = None) -> Prompt:
+    """A plain chat turn, as the policy sees it."""
+    head = (Message("system", (Part(system),)),) if system is not None else ()
+    return (*head, Message("user", (Part(query, trusted=False),)))
+
+
+CONTROL = re.compile(
+    r"<\|[^<>|]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
+    r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
+)
+
+
+def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
+    """What the responses of an input try on the judge, for the record; judging goes on.
+
+    `planted_verdict`: text that reads as the judge's verdict slot. `template_delimiter`: a line
+    of the judge's own template. `control_token`: the spelling of a known control token.
+    `empty_response`: nothing but white space and punctuation.
+    """
+    slot = fmt.slot(item.kind)
+    lines = {
+        line.strip()
+        for piece in PLACEHOLDER.split(fmt.texts[slot.template])[::2]
+        for line in piece.splitlines()
+        if line.strip().startswith(("[", "###"))
+    }
+    found = set()
+    for response in item.responses:
+        if slot.open_re.search(response):
+            found.add("planted_verdict")
+        if any(line in response for line in lines):
+            found.add("template_delimiter")
+        if CONTROL.search(response):
+            found.add("control_token")
+        if not re.search(r"\w", response):
+            found.add("empty_response")
+    return tuple(sorted(found))
+
+
+def defuse(text: str) -> str:
+    """Break the spelling of control tokens with a zero-width space after their first character.
+
+    For endpoints that tokenize on their side, where no other way keeps text from becoming control.
+    """
+    return CONTROL.sub(lambda m: m.group()[0] + "\u200b" + m.group()[1:], text)

@@ -1,0 +1,181 @@
+"""From messages to token ids, with untrusted text that can never become a control token.
+
+Text between the template's own control tokens is tokenized in one piece with special tokens
+split, so ordinary text gets exactly the ids that the model was trained on (merges across the
+border of template and response included), while `</s>` in a response stays three characters.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.errors import InputRejected, ModelError
+from autoj_reward.prompts.render import Message, Part, Prompt
+
+WRAPPERS = Path(__file__).parent / "wrappers"
+ELLIPSIS = " … "
+
+
+class PromptTokenizer:
+    """Wraps a Hugging Face tokenizer and a wrapper (`chat`, `llama2` or `none`).
+
+    `chat` uses the tokenizer's chat template; `llama2` the Auto-J wrapper; `none` sends the user
+    message as it is. The tokens that the tokenizer puts before any text (BOS) come first.
+    """
+
+    def __init__(self, tokenizer: Any, wrapper: str) -> None:
+        if wrapper == "chat" and not tokenizer.chat_template:
+            raise ModelError(
+                f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
+                "set the judge's wrapper to llama2 or none"
+            )
+        self.tokenizer = tokenizer
+        self.wrapper = wrapper
+        self._added = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.content}
+        self._strip = {i: t.rstrip for i, t in tokenizer.added_tokens_decoder.items()}
+        spelled = sorted(self._added, key=len, reverse=True)
+        self._control_re = re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of a whole prompt, ready for generation."""
+        if self.wrapper != "chat":
+            return [*self._bos(), *self._text(self._wrapped(prompt))]
+        ids: list[int] = []
+        for piece in self._chat_pieces(prompt):
+            ids += [piece] if isinstance(piece, int) else self._text(piece)
+        return ids
+
+    def _bos(self) -> list[int]:
+        ids = self.tokenizer("", add_special_tokens=True)["input_ids"]
+        return [i for i in ids if i == self.tokenizer.bos_token_id][:1]
+
+    def _text(self, text: str) -> list[int]:
+        if not text:
+            return []
+        ids = self._encode(text)
+        planted = [i for i in ids if i in self._strip]
+        if planted and self._control_re:
+            # Some tokenizers keep added tokens whole that are not flagged special.
+            cuts = [m.start() + 1 for m in self._control_re.finditer(text)]
+            bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
+            ids = [i for start, end in bounds for i in self._encode(text[start:end])]
+            planted = [i for i in ids if i in self._strip]
+        if planted:
+            raise InputRejected(
+                f"text still holds the control token {self.tokenizer.decode(planted[:1])!r} "
+                "after splitting: this tokenizer cannot keep it apart"
+            )
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
+        out = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        return list(out["input_ids"])
+
+    def _wrapped(self, prompt: Prompt) -> str:
+        system = next((m.text for m in prompt if m.role == "system"), None)
+        user = next(m.text for m in prompt if m.role == "user")
+        if self.wrapper == "none":
+            return user if system is None else f"{system}\n\n{user}"
+        name = "llama2.txt" if system is None else "llama2_system.txt"
+        pieces = re.split(r"\{(\w+)\}", _wrapper_text(name))
+        values = {"input": user, "system_message": system}
+        return "".join(str(values[p]) if k % 2 else p for k, p in enumerate(pieces))
+
+    def _chat_pieces(self, prompt: Prompt) -> list[int | str]:
+        """Control ids of the template and the runs of text between them."""
+        nonce = secrets.token_hex(8)
+        untrusted: list[str] = []
+        messages = []
+        for message in prompt:
+            content = ""
+            for part in message.parts:
+                if part.trusted:
+                    content += part.text
+                else:
+                    content += f"\ue000{nonce}:{len(untrusted)}\ue001"
+                    untrusted.append(part.text)
+            messages.append({"role": message.role, "content": content})
+        try:
+            shell = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # jinja raises what the template's author chose
+            raise ModelError(f"the chat template refused the judge's messages: {error}") from error
+        fill = re.compile(f"\ue000{nonce}:(\\d+)\ue001")
+        pieces: list[int | str] = []
+        after_rstrip = False
+        for piece in self._control_re.split(shell) if self._control_re else [shell]:
+            if piece in self._added:
+                pieces.append(self._added[piece])
+                after_rstrip = self._strip[self._added[piece]]
+            elif piece:
+                piece = piece.lstrip() if after_rstrip else piece
+                pieces.append(fill.sub(lambda m: untrusted[int(m.group(1))], piece))
+                after_rstrip = False
+        return pieces
+
+    def fit(self, prompt: Prompt, budget: int) -> tuple[Prompt, list[int], bool]:
+        """Cut the middle of the responses until the prompt has at most `budget` tokens.
+
+        Returns the prompt, its ids and whether anything was cut. InputRejected if the rest of the
+        prompt alone does not fit.
+        """
+        ids = self.ids(prompt)
+        if len(ids) <= budget:
+            return prompt, ids, False
+        lengths = [
+            len(self._encode(p.text)) for m in prompt for p in m.parts if p.response
+        ]
+        fixed = len(ids) - sum(lengths)
+        room = (budget - fixed) // max(1, len(lengths)) - 8
+        while room >= 16:
+            shorter = tuple(
+                Message(m.role, tuple(self._cut(p, room) if p.response else p for p in m.parts))
+                for m in prompt
+            )
+            ids = self.ids(shorter)
+            if len(ids) <= budget:
+                return shorter, ids, True
+            room -= max(8, (len(ids) - budget) // max(1, len(lengths)))
+        raise InputRejected(
+            f"the query and the template take {fixed} of {budget} prompt tokens and leave no room "
+            "for the response: raise max_model_len or shorten the query"
+        )
+
+    def _cut(self, part: Part, room: int) -> Part:
+        ids = self._encode(part.text)
+        if len(ids) <= room:
+            return part
+        head, tail = ids[: room // 2], ids[len(ids) - (room - room // 2) :]
+        text = self.tokenizer.decode(head) + ELLIPSIS + self.tokenizer.decode(tail)
+        return replace(part, text=text.replace("\ufffd", ""))
+
+    def continuation(self, text: str) -> list[int]:
+        """Ids of text that goes on after other text, without a start-of-text space mark."""
+        for guard in ("x", "\n") if text[:1].isspace() else ("\n", "x"):
+            head, whole = self._encode(guard), self._encode(guard + text)
+            if whole[: len(head)] == head:
+                return whole[len(head) :]
+        return self._encode(text)
+
+    def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
+        """The longest run of generated ids that spells a prefix of text[:end].
+
+        Returns (those ids, how many characters they cover); ([], 0) if none does.
+        """
+        for n in range(len(ids), 0, -1):
+            spelled = self.tokenizer.decode(ids[:n], skip_special_tokens=True)
+            if len(spelled) <= end and text.startswith(spelled) and ids[n - 1] not in self._strip:
+                return list(ids[:n]), len(spelled)
+        return [], 0
+
+
+@lru_cache
+def _wrapper_text(name: str) -> str:
+    return (WRAPPERS / name).read_bytes().decode("utf-8")

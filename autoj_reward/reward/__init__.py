@@ -1,0 +1,1 @@
+"""From what a judge says to an order among candidates."""

@@ -1,0 +1,1 @@
+"""Judge replicas on Ray Serve, and the client that asks them."""

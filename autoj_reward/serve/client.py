@@ -1,0 +1,177 @@
+"""RewardClient: what samplers and trainers hold. It bounds, retries, coalesces and records.
+
+Each candidate is answered exactly once, in order, whatever dies behind the backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from autoj_reward.errors import EngineUnavailable
+from autoj_reward.journal import Journal
+from autoj_reward.reward.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.serve.backend import Backend
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Outcome
+
+Progress = Callable[[Judgement, bool], None]
+"""Called once for every judge input that is answered: (judgement, read from the journal?)."""
+
+
+class RewardClient:
+    """Rates candidates and compares pairs through a backend.
+
+    critiques: k judgements a candidate, averaged. max_in_flight: judge inputs asked at a time.
+    deadline_s: seconds an input may take, retries included, before it is `unavailable`.
+    chunk: most inputs of one query in one call; they share the query's prefix in one replica.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        journal: Journal | None = None,
+        critiques: int = 1,
+        max_in_flight: int = 256,
+        deadline_s: float = 1800.0,
+        chunk: int = 32,
+        progress: Progress | None = None,
+    ) -> None:
+        self.backend = backend
+        self.journal = journal
+        self.critiques = critiques
+        self.deadline_s = deadline_s
+        self.chunk = min(chunk, max_in_flight)
+        self.progress = progress
+        self._slots = _Slots(max_in_flight)
+        self._pending: dict[JudgeInput, asyncio.Future[Judgement]] = {}
+
+    async def rate(self, candidates: Sequence[Candidate]) -> list[Judgement]:
+        """One judgement a candidate, in order. Identical candidates are judged once."""
+        k = self.critiques
+        items = [JudgeInput(c.query, (c.response,), s) for c in candidates for s in range(k)]
+        answers = await self.judge(items)
+        return [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
+
+    async def compare(
+        self, pairs: Sequence[tuple[str, str, str]], *, swap: bool = True
+    ) -> list[Comparison]:
+        """Compare (query, first, second) triples, in both orders unless swap is False."""
+        items = []
+        for query, first, second in pairs:
+            items.append(JudgeInput(query, (first, second)))
+            if swap:
+                items.append(JudgeInput(query, (second, first)))
+        answers = await self.judge(items)
+        step = 2 if swap else 1
+        return [
+            swap_consistent(answers[n], answers[n + 1] if swap else None)
+            for n in range(0, len(answers), step)
+        ]
+
+    async def judge(self, items: Sequence[JudgeInput]) -> list[Judgement]:
+        """One judgement an input, in order: from the journal, from a call under way, or asked."""
+        wanted = list(dict.fromkeys(items))
+        known = self.journal.get(self.backend.judge, wanted) if self.journal else {}
+        for judgement in known.values():
+            self._tell(judgement, True)
+        waiting, new = {}, []
+        for item in wanted:
+            if item in known:
+                continue
+            if item not in self._pending:
+                self._pending[item] = asyncio.get_running_loop().create_future()
+                new.append(item)
+            waiting[item] = self._pending[item]
+        asking = [asyncio.create_task(self._ask(group)) for group in self._groups(new)]
+        try:
+            await asyncio.gather(*asking)
+            answered = {item: await future for item, future in waiting.items()}
+        finally:
+            for task in asking:
+                task.cancel()
+            for item in new:
+                self._pending.pop(item).cancel()
+        return [known.get(item) or answered[item] for item in items]
+
+    def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
+        by_query: dict[str, list[JudgeInput]] = {}
+        for item in items:
+            by_query.setdefault(item.query, []).append(item)
+        return [
+            group[n : n + self.chunk]
+            for group in by_query.values()
+            for n in range(0, len(group), self.chunk)
+        ]
+
+    async def _ask(self, items: list[JudgeInput]) -> None:
+        """Ask until every input of one call is answered or its deadline has passed."""
+        await self._slots.take(len(items))
+        left = list(items)
+        deadline = time.monotonic() + self.deadline_s
+        pause, reason = 0.1, ""
+        try:
+            while left and time.monotonic() < deadline:
+                try:
+                    async with asyncio.timeout(deadline - time.monotonic()):
+                        asked = tuple(left)
+                        async for index, judgement in self.backend.stream(asked):
+                            left.remove(asked[index])
+                            self._answer(asked[index], judgement)
+                        reason = "the replica ended its answer early"
+                except EngineUnavailable as error:
+                    reason = str(error)
+                except TimeoutError:
+                    break
+                if left:
+                    await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+                    pause = min(5.0, pause * 2) * random.uniform(0.8, 1.2)
+            for item in left:
+                why = f"no answer within {self.deadline_s:g} s" + (f"; last: {reason}" if reason else "")
+                self._answer(item, Judgement(Outcome.UNAVAILABLE, reason=why, judge=self.backend.judge))
+        finally:
+            self._slots.give(len(items))
+
+    def _answer(self, item: JudgeInput, judgement: Judgement) -> None:
+        if self.journal:
+            self.journal.put(self.backend.judge, item, judgement)
+        self._tell(judgement, False)
+        future = self._pending[item]
+        if not future.done():
+            future.set_result(judgement)
+
+    def _tell(self, judgement: Judgement, reused: bool) -> None:
+        if self.progress:
+            self.progress(judgement, reused)
+
+
+class _Slots:
+    """A counting semaphore that hands out several slots at a time, first come, first served."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._queue: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def take(self, count: int) -> None:
+        if not self._queue and count <= self._free:
+            self._free -= count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(count)
+            else:
+                self._queue.remove((count, turn))
+            raise
+
+    def give(self, count: int) -> None:
+        self._free += count
+        while self._queue and self._queue[0][0] <= self._free:
+            needed, turn = self._queue.pop(0)
+            self._free -= needed
+            turn.set_result(None)

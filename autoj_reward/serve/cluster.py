@@ -1,0 +1,211 @@
+"""Ray and Ray Serve: start, deploy judge and policy replicas, stop. ray's only import."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
+from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ModelError
+from autoj_reward.journal import Sampled
+from autoj_reward.models import resolve
+from autoj_reward.serve.replica import JudgeReplica, PolicyReplica, end_process, judge_name
+from autoj_reward.types import JudgeInput, Judgement
+
+# Read when Ray is imported; a user's own setting wins.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# On a small machine the memory monitor would also kill Serve's controller.
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import RayServeException
+
+OBJECT_STORE = 200 * 2**20
+LOST = (RayActorError, RayServeException)
+"""What Ray raises when a replica is gone or not there yet; the request may be asked again."""
+
+
+class Cluster:
+    """A Ray cluster with our Serve applications: the one at RAY_ADDRESS, or one of our own."""
+
+    def __init__(self) -> None:
+        self._ours = not ray.is_initialized()
+        self._applications: list[str] = []
+        if not self._ours:
+            return
+        local: dict[str, Any] = {}
+        if not os.environ.get("RAY_ADDRESS"):
+            local = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level=logging.WARNING, **local)
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+
+    def deploy_judge(self, config: JudgeConfig) -> RayBackend:
+        """Judge replicas, ready to answer. ModelError if they cannot start."""
+        handle = self._deploy("judge", _ServedJudge, config, config.serve)
+        return RayBackend(handle, judge_name(config), self.replicas(config, config.serve))
+
+    def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
+        """Policy replicas, ready to sample."""
+        return RayPolicy(self._deploy("policy", _ServedPolicy, config, config.serve))
+
+    def replicas(self, config: EngineConfig, serving: ReplicaConfig) -> int:
+        """How many replicas a config means on this cluster."""
+        if serving.replicas != "auto":
+            return serving.replicas
+        per_replica = self._gpus_each(config, serving)
+        gpus = ray.cluster_resources().get("GPU", 0)
+        return max(1, int(gpus // per_replica)) if per_replica else 1
+
+    def _gpus_each(self, config: EngineConfig, serving: ReplicaConfig) -> float:
+        if serving.num_gpus is not None:
+            return serving.num_gpus
+        has_gpu = ray.cluster_resources().get("GPU", 0) > 0
+        return float(config.tensor_parallel) if has_gpu and config.kind == "vllm" else 0.0
+
+    def _deploy(self, name: str, kind: Any, config: EngineConfig, serving: ReplicaConfig) -> Any:
+        gpus = self._gpus_each(config, serving)
+        count = self.replicas(config, serving)
+        cpus = serving.num_cpus if serving.num_cpus is not None else (1.0 if gpus else 0.5)
+        self._require(name, gpus * count, cpus * count)
+        if config.kind == "vllm":
+            resolve(config)  # builds a built-in model once, before replicas race for it
+        deployment = serve.deployment(
+            kind,
+            name=name,
+            num_replicas=count,
+            max_ongoing_requests=serving.max_ongoing,
+            health_check_period_s=5,
+            health_check_timeout_s=30,
+            graceful_shutdown_timeout_s=10,
+            max_constructor_retry_count=1,
+            ray_actor_options={
+                "num_gpus": gpus,
+                "num_cpus": cpus,
+                "runtime_env": {"env_vars": _engine_environment(gpus > 0, count)},
+            },
+        )
+        try:
+            handle = serve.run(deployment.bind(config), name=name, route_prefix=None)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the {name} replicas could not start: {_first_line(error)}. Their own logs are in "
+                f"{_log_folder()}"
+            ) from error
+        self._applications.append(name)
+        return handle
+
+    def _require(self, name: str, gpus: float, cpus: float) -> None:
+        have = ray.cluster_resources()
+        for resource, wanted in (("GPU", gpus), ("CPU", cpus)):
+            if wanted > have.get(resource, 0):
+                raise ConfigError(
+                    f"{name}.serve asks for {wanted:g} {resource} and the cluster has "
+                    f"{have.get(resource, 0):g}: lower replicas, num_gpus or num_cpus"
+                )
+
+    def remove(self, name: str) -> None:
+        """Stop one application and free its memory."""
+        serve.delete(name)
+        self._applications.remove(name)
+
+    def close(self) -> None:
+        """Stop our applications, and Ray if we started it."""
+        for name in list(self._applications):
+            self.remove(name)
+        if self._ours:
+            serve.shutdown()
+            ray.shutdown()
+
+
+class _ServedJudge:
+    """JudgeReplica as a Serve deployment."""
+
+    async def __init__(self, config: JudgeConfig) -> None:
+        self._replica = JudgeReplica(config, on_death=end_process)
+        await self._replica.start()
+
+    async def stream(self, items: list[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        async for answer in self._replica.stream(items):
+            yield answer
+
+    async def check_health(self) -> None:
+        await self._replica.check()
+
+
+class _ServedPolicy:
+    """PolicyReplica as a Serve deployment."""
+
+    async def __init__(self, config: PolicyConfig) -> None:
+        self._replica = PolicyReplica(config)
+        await self._replica.start()
+
+    async def sample(self, query: str) -> Sampled:
+        return await self._replica.sample(query)
+
+    async def check_health(self) -> None:
+        await self._replica.check()
+
+
+class RayBackend:
+    """Judge replicas behind a Serve handle."""
+
+    def __init__(self, handle: Any, judge: str, replicas: int) -> None:
+        self._handle = handle.options(stream=True)
+        self.judge = judge
+        self.replicas = replicas
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        answers = self._handle.stream.remote(list(items))
+        try:
+            async for answer in answers:
+                yield answer
+        except RayTaskError as error:
+            raise error.as_instanceof_cause() from error
+        except LOST as error:
+            raise EngineUnavailable(f"a judge replica was lost: {_first_line(error)}") from error
+        finally:
+            answers.cancel()
+
+    async def close(self) -> None:
+        """The cluster stops its replicas."""
+
+
+class RayPolicy:
+    """Policy replicas behind a Serve handle."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def sample(self, query: str) -> Sampled:
+        try:
+            sampled: Sampled = await self._handle.sample.remote(query)
+        except RayTaskError as error:
+            if isinstance(error.cause, InputRejected):
+                raise InputRejected(str(error.cause)) from error
+            raise
+        except LOST as error:
+            raise EngineUnavailable(f"a policy replica was lost: {_first_line(error)}") from error
+        return sampled
+
+
+def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
+    common = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING", "DO_NOT_TRACK": "1"}
+    if on_gpu:
+        return common
+    threads = str(max(1, (os.cpu_count() or 1) // replicas))
+    # vLLM's own binding would put every replica on core 0; Ray's would give each one thread.
+    return common | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": threads}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _log_folder() -> str:
+    return os.path.join(ray._private.worker._global_node.get_session_dir_path(), "logs")

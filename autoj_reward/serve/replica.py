@@ -1,0 +1,131 @@
+"""What runs inside a replica: an engine and the judge or the policy on it. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+
+from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
+from autoj_reward.engine.base import Engine, Sampling
+from autoj_reward.errors import ConfigError, EngineUnavailable
+from autoj_reward.journal import Sampled
+from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import user_prompt
+from autoj_reward.reward.generative import GenerativeJudge, fingerprint
+from autoj_reward.types import JudgeInput, Judgement, Outcome
+
+
+def make_engine(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Engine:
+    """The engine that a config names, not yet started."""
+    if config.kind == "vllm":
+        from autoj_reward.engine.vllm import VllmEngine
+
+        return VllmEngine(config, model, wrapper)
+    if config.kind == "openai":
+        from autoj_reward.engine.openai import OpenAIEngine
+
+        return OpenAIEngine(config, wrapper)
+    from autoj_reward.engine.fake import FakeEngine
+
+    return FakeEngine(config)
+
+
+def judge_name(config: JudgeConfig) -> str:
+    """Fingerprint of the judge that a config names, without starting it."""
+    fmt, wrapper = format_and_wrapper(config)
+    return fingerprint(config, load_format(fmt), wrapper, resolve(config).identity)
+
+
+def policy_name(config: PolicyConfig) -> str:
+    """Names everything that can change what a policy samples."""
+    facts = config.model_dump_json(exclude={"serve", "gpu_memory_utilization", "kv_cache_gib"})
+    return f"{resolve(config).identity}:{facts}"
+
+
+class JudgeReplica:
+    """One engine with a judge on it.
+
+    A dead engine ends the process at once (`on_death`), so that whoever supervises it starts a new
+    one; a replica that lived on would swallow requests until its next health check.
+    """
+
+    def __init__(self, config: JudgeConfig, on_death: Callable[[], None] | None = None) -> None:
+        name, wrapper = format_and_wrapper(config)
+        fmt, model = load_format(name), resolve(config)
+        self.judge_name = fingerprint(config, fmt, wrapper, model.identity)
+        self._engine = make_engine(config, model, wrapper)
+        self._judge = GenerativeJudge(config, fmt, self._engine, self.judge_name)
+        self._on_death = on_death
+
+    async def start(self) -> None:
+        await self._engine.start()
+
+    async def stream(self, items: list[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        """(index, judgement) as each is done."""
+        tasks = [asyncio.create_task(self._one(k, item)) for k, item in enumerate(items)]
+        try:
+            for done in asyncio.as_completed(tasks):
+                yield await done
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _one(self, index: int, item: JudgeInput) -> tuple[int, Judgement]:
+        try:
+            return index, await self._judge.judge(item)
+        except EngineUnavailable as error:
+            await self._die_if_dead()
+            return index, Judgement(Outcome.UNAVAILABLE, reason=str(error), judge=self.judge_name)
+
+    async def _die_if_dead(self) -> None:
+        try:
+            await self._engine.check()
+        except EngineUnavailable:
+            if self._on_death is None:
+                return
+            self._on_death()
+
+    async def check(self) -> None:
+        await self._engine.check()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+class PolicyReplica:
+    """One engine with the policy on it."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        if config.kind == "openai":
+            raise ConfigError("policy.kind openai is not supported: bring responses in the input")
+        self._config = config
+        self._engine = make_engine(config, resolve(config), "chat")
+
+    async def start(self) -> None:
+        await self._engine.start()
+
+    async def sample(self, query: str) -> Sampled:
+        """n responses to one query. InputRejected if the query does not fit."""
+        c = self._config
+        prepared = await self._engine.prepare(user_prompt(query, c.system), c.max_tokens, "reject")
+        sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed, c.n, logprob=True)
+        drawn = await self._engine.generate(prepared, sampling)
+        return Sampled(
+            tuple(g.text for g in drawn),
+            tuple(g.logprob if g.logprob is not None else 0.0 for g in drawn),
+            tuple(g.finished for g in drawn),
+            sum(g.usage.tokens_out for g in drawn),
+        )
+
+    async def check(self) -> None:
+        await self._engine.check()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+def end_process() -> None:
+    """Leave without unwinding: the engine is dead and its shutdown would hang."""
+    os._exit(1)
