@@ -33,7 +33,7 @@ class Sampled:
     """Responses of a policy to one query, with their log-probabilities and the tokens spent."""
 
     responses: tuple[str, ...]
-    logprobs: tuple[float, ...]
+    logprobs: tuple[float | None, ...]
     finished: tuple[bool, ...]
     tokens_out: int
 

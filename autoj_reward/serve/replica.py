@@ -114,7 +114,7 @@ class PolicyReplica:
         drawn = await self._engine.generate(prepared, sampling)
         return Sampled(
             tuple(g.text for g in drawn),
-            tuple(g.logprob if g.logprob is not None else 0.0 for g in drawn),
+            tuple(g.logprob for g in drawn),
             tuple(g.finished for g in drawn),
             sum(g.usage.tokens_out for g in drawn),
         )

@@ -1,0 +1,67 @@
+# Every target sets up what it needs, from nothing but Python 3.11 and a package index.
+#
+#   CONFIG, ARGS   the run file of best-of-32; further arguments for autoj or pytest
+#   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
+#   PYTHON         the Python 3.11 to build .venv with
+#   TORCH_INDEX    PyTorch's CPU wheel index, where the package index has no CPU build of torch
+
+CONFIG = configs/best_of_32.yaml
+ARGS =
+ACCELERATOR = $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+PYTHON = $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+
+BIN := .venv/bin
+LOCK := requirements/$(ACCELERATOR).txt
+LOCKED := .venv/.$(ACCELERATOR)-locked
+READY := .venv/.ready
+
+.PHONY: help best-of-32 test check lint types setup model lock clean
+.DEFAULT_GOAL := help
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
+
+best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
+	$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
+
+test: model  ## Run the tests
+	$(BIN)/pytest $(ARGS)
+
+check: lint types test  ## Everything CI runs: lint, types, tests
+
+lint: $(READY)  ## Check format and style
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: $(READY)  ## Check types
+	$(BIN)/mypy
+
+setup: $(READY)  ## Build .venv from the pinned requirements
+
+model: $(READY)  ## Prepare the default judge
+	$(BIN)/autoj models --prepare
+
+lock: $(READY)  ## Resolve pyproject.toml into requirements/*.txt
+	requirements/lock.sh
+
+clean:  ## Remove .venv and caches; runs/ stays
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp is the last thing written, so a set-up that was cut short starts over.
+$(READY): pyproject.toml $(LOCKED)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(LOCKED): $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
+	  || { echo 'autoj-reward needs Python 3.11: install it, or name it with make PYTHON=<python3.11>' >&2; exit 1; }
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	@echo 'Installing $(LOCK): some minutes'
+	@$(BIN)/pip install --quiet --no-deps $(addprefix --index-url ,$(TORCH_INDEX)) "$$(grep '^torch==' $(LOCK))" \
+	  || { echo 'This torch is not on the index. Name the one that has it: make TORCH_INDEX=<address>' >&2; exit 1; }
+	$(BIN)/pip install --quiet --no-deps -r $(LOCK)
+	touch $@

@@ -1,0 +1,140 @@
+"""What a field of an input row may hold. Every check returns the typed value or raises BadField.
+
+A row's own fields outlive the reading: they are written next to the verdict later, so they must
+have a JSON form. A number that is not finite (NaN, Infinity, 1e999) or a lone surrogate therefore
+makes its row bad wherever it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from reprlib import Repr
+from typing import Any
+
+MAX_DEPTH = 64
+_repr = Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 40
+_repr.maxlist = _repr.maxdict = 6
+_repr.maxlevel = 3
+
+
+class BadField(Exception):
+    """This row is bad: the field at fault ("" for the row as a whole) and the reason."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field.encode("utf-8", "backslashreplace").decode()
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes above which a row is bad: characters of one text, responses of one query; both >= 1."""
+
+    max_chars: int = 1_000_000
+    max_responses: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.max_chars < 1 or self.max_responses < 1:
+            raise ValueError(f"limits must be at least 1, got {self}")
+
+
+def show(value: Any) -> str:
+    """The value abbreviated for a message, as printable text."""
+    return "null" if value is None else _repr.repr(value)
+
+
+def own_fields(value: Any) -> dict[str, Any]:
+    """All fields of a row in their order, each in its JSON form."""
+    if not isinstance(value, dict):
+        raise BadField("", f"not a JSON object: {show(value)}; write one object a line")
+    return {_writable(k, k): _writable(v, k) for k, v in value.items()}
+
+
+def text(fields: dict[str, Any], name: str, limits: Limits, *, blank: bool = True) -> str:
+    """A required text; blank: whether it may be empty or all white space."""
+    if name not in fields:
+        raise BadField(name, f"missing; the row has {show(list(fields))}")
+    value = _checked(fields[name], name, limits)
+    if not blank and not value.strip():
+        raise BadField(name, f"blank: {show(value)}")
+    return value
+
+
+def responses(fields: dict[str, Any], limits: Limits) -> tuple[str, ...] | None:
+    """1 to `max_responses` texts, or None if `responses` is absent or null."""
+    value = fields.get("responses")
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise BadField("responses", f"not a list: {show(value)}")
+    if not 1 <= len(value) <= limits.max_responses:
+        raise BadField("responses", f"{len(value)} responses; give 1 to {limits.max_responses}")
+    return tuple(_checked(item, f"responses[{i}]", limits) for i, item in enumerate(value))
+
+
+def logprobs(fields: dict[str, Any], count: int | None) -> tuple[float, ...] | None:
+    """As many finite numbers as there are responses, or None if `logprobs` is absent or null."""
+    value = fields.get("logprobs")
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise BadField("logprobs", f"not a list: {show(value)}")
+    if count is None:
+        raise BadField("logprobs", "given without responses")
+    if len(value) != count:
+        raise BadField("logprobs", f"{len(value)} numbers for {count} responses")
+    return tuple(_number(item, f"logprobs[{i}]") for i, item in enumerate(value))
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadField(name, f"not a number: {show(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise BadField(name, f"too large a number: {show(value)}") from None
+
+
+def _checked(value: Any, name: str, limits: Limits) -> str:
+    if not isinstance(value, str):
+        raise BadField(name, f"not a string: {show(value)}")
+    if len(value) > limits.max_chars:
+        size = f"{len(value)} characters, over the limit of {limits.max_chars}"
+        raise BadField(name, f"{size}: {show(value)}")
+    if "\0" in value:
+        raise BadField(name, f"NUL at character {value.index(chr(0)) + 1}: {show(value)}")
+    return value
+
+
+def _writable(value: Any, field: str, depth: int = 0) -> Any:
+    """The value as JSON can hold it: dates, times and decimals become text, tuples lists."""
+    if depth > MAX_DEPTH:
+        raise BadField(field, f"nested more than {MAX_DEPTH} levels deep")
+    match value:
+        case str():
+            return _encodable(value, field)
+        case float() if not math.isfinite(value):
+            raise BadField(field, f"{value} is not a finite number; write null if it is missing")
+        case None | bool() | int() | float():
+            return value
+        case dict():
+            items = value.items()
+            return {_writable(k, field): _writable(v, field, depth + 1) for k, v in items}
+        case list() | tuple():
+            return [_writable(item, field, depth + 1) for item in value]
+        case date() | time() | timedelta() | Decimal():
+            return str(value)
+    raise BadField(field, f"{type(value).__name__} has no JSON form: {show(value)}; drop it")
+
+
+def _encodable(value: str, field: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        code, at = ord(value[error.start]), error.start + 1
+        raise BadField(field, f"lone surrogate U+{code:04X} at character {at}") from None
+    return value

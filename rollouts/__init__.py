@@ -1,0 +1,1 @@
+"""Runnable jobs that use the judge: best-of-N selection and policy training."""

@@ -1,0 +1,117 @@
+"""Result files: whole or absent, and a clear error when they cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.errors import OutputError
+
+_REMEDY = {
+    errno.ENOSPC: "free some space or name an output folder on another disk",
+    errno.EDQUOT: "free some of this user's quota or name an output folder on another disk",
+    errno.EROFS: "name an output folder on a disk that can be written",
+    errno.EACCES: "give this user write permission there or name another output folder",
+    errno.EPERM: "give this user write permission there or name another output folder",
+    errno.EISDIR: "a folder stands in the file's place: move it or name another output folder",
+    errno.ENOTDIR: "a file stands where a folder is needed: move it or name another output folder",
+    errno.EEXIST: "a file stands where a folder is needed: move it or name another output folder",
+    errno.EFBIG: "raise the file size limit (ulimit -f) or split the job",
+    errno.ENAMETOOLONG: "name an output folder with a shorter path",
+}
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: records to dicts, enums to their values, tuples to lists.
+
+    Numbers that JSON lacks (NaN, infinity) become null. Array scalars and arrays become numbers
+    and lists; anything else that is foreign to JSON becomes its text.
+    """
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return str(value)
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """A record (dataclass or mapping) as a dict that `json` can write.
+
+    Lone surrogates stay in the text; the writers here escape everything outside ASCII, so they
+    survive the file.
+    """
+    result = plain(record)
+    if not isinstance(result, dict):
+        raise TypeError(f"{type(record).__name__} is not a record: pass a dataclass or a mapping")
+    return result
+
+
+def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
+    """Write one JSON object a line, atomically. Raises OutputError."""
+    lines = (json.dumps(to_json(r), ensure_ascii=True, allow_nan=False) + "\n" for r in records)
+    _write(path, (line.encode("ascii") for line in lines))
+
+
+def write_json(path: str | os.PathLike[str], obj: Any) -> None:
+    """Write one indented JSON document, atomically. Raises OutputError."""
+    text = json.dumps(plain(obj), ensure_ascii=True, allow_nan=False, indent=2)
+    _write(path, (text.encode("ascii"), b"\n"))
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write UTF-8 text, atomically; lone surrogates as `\\udXXX`. Raises OutputError."""
+    _write(path, (text.encode("utf-8", "backslashreplace"),))
+
+
+def _write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
+    """Write beside the target, flush to disk, then take the target's place."""
+    # A link is followed: replacing it would cut it off from the file that it names.
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{secrets.token_hex(6)}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_special(target)
+        try:
+            with temporary.open("xb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        remedy = _REMEDY.get(error.errno or 0, "name another output folder")
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {os.fspath(path)}: {reason}: {remedy}") from error
+
+
+def _refuse_special(target: Path) -> None:
+    """Keep a device or pipe from being replaced by a regular file."""
+    if not target.exists():
+        return
+    mode = target.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(target))

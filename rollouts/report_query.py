@@ -1,0 +1,121 @@
+"""One query's part of the report: the choice, why it was made, and what it was chosen from."""
+
+from __future__ import annotations
+
+from autoj_reward.types import Judgement
+from rollouts.curve import best_of_n_curve
+from rollouts.markup import clip, esc, num, plural
+from rollouts.records import was_forced
+from rollouts.results import GroupResult
+from rollouts.svg import dot_plot, line_plot
+
+_LONG, _SHORT = 12_000, 500
+_VIEW = {"rating": "rating", "expected": "expected rating"}
+_AMONG = {
+    "policy_logprob": "the policy found this one the most probable of them",
+    "expected_rating": "this one has the highest expected rating of them",
+    "pairwise": "this one won the head-to-head comparisons among them",
+    "first": "nothing else told them apart, so the first in order was taken",
+}
+_LEGEND = (
+    '<p class="legend">'
+    '<span><svg viewBox="0 0 18 18"><circle class="dot" cx="9" cy="9" r="4"/></svg>rating</span>'
+    '<span><svg viewBox="0 0 18 18"><path class="mean" d="M9 5l4 4l-4 4l-4 -4z"/></svg>'
+    "expected rating</span>"
+    '<span><svg viewBox="0 0 18 18"><circle class="chosen" cx="9" cy="9" r="5"/></svg>chosen</span>'
+    '<span><svg viewBox="0 0 18 18"><circle class="ring" cx="9" cy="9" r="7.5"/>'
+    '<circle class="dot" cx="9" cy="9" r="4"/></svg>tied for best</span>'
+    '<span><svg viewBox="0 0 18 18"><circle class="hollow" cx="9" cy="9" r="4"/></svg>'
+    "no rating</span></p>"
+)
+
+
+def reason_in_words(group: GroupResult, view: str) -> str:
+    """Why this candidate was chosen, as a sentence in HTML."""
+    rule, tied = group.selection.rule, len(group.selection.tied)
+    name = _VIEW.get(view, view)
+    if rule == "all_failed":
+        return "Every judgement failed, so this choice says nothing about quality."
+    if rule == "only":
+        alone = len(group.candidates) == 1
+        return f"It is the only candidate{'' if alone else ' that was rated'}."
+    if rule == view:
+        return f"It has the highest {name}, and no other candidate shares it."
+    if rule in _AMONG and tied > 1:
+        best = num(group.chosen.view(view))
+        return f"{tied} candidates share the best {name}, {best}; {_AMONG[rule]}."
+    return f"Decided by the rule {esc(rule)}."
+
+
+def query_section(number: int, group: GroupResult, view: str) -> str:
+    """The section of one query; long texts are cut, which the page says."""
+    chosen, index = group.chosen, group.selection.index
+    name = _VIEW.get(view, view)
+    curve = line_plot(best_of_n_curve(group.values(view)), f"best {name}", (350, 240))
+    failed = sum(not judgement.ok for judgement in group.judgements)
+    size = plural(len(group.candidates), "candidate") + (
+        f", {failed} without a rating" * bool(failed)
+    )
+    outcome = "" if chosen.ok else f"<span>outcome <b>{_outcome(chosen)}</b></span>"
+    return (
+        f'<article class="card query" id="q{number}"><header><h3>Query {number}</h3>'
+        f'<span class="muted small">line {group.row.line} · {size}</span></header>'
+        f"<h4>Query</h4>{_text(group.row.query)}"
+        f"<h4>Chosen response · candidate {index}</h4>"
+        f"{_text(group.candidates[index].response, 'picked')}"
+        f'<div class="facts"><span>rating <b>{num(chosen.view("rating"))}</b></span>'
+        f"<span>expected rating <b>{num(chosen.view('expected'))}</b></span>{outcome}"
+        f"{_notes(chosen)}</div>"
+        f'<p class="why">{reason_in_words(group, view)}</p>'
+        f"<h4>Critique</h4>{_text(chosen.critique)}"
+        f'<div class="plots"><div><h3>Ratings of all candidates</h3><div class="wide">'
+        f"{dot_plot(group, view, (600, 240))}</div>{_LEGEND}</div>"
+        f"<div><h3>Best-of-N</h3>{curve}</div></div>"
+        f"<details><summary>All candidates</summary>"
+        f"{_candidates(group)}</details></article>"
+    )
+
+
+def _text(text: str, kind: str = "") -> str:
+    if not text.strip():
+        return (
+            '<div class="text empty">empty</div>'
+            if not text
+            else f'<div class="text empty">only white space: {esc(repr(text[:80]))}</div>'
+        )
+    return f'<div class="text {kind}" dir="auto">{clip(text, _LONG)}</div>'
+
+
+def _outcome(judgement: Judgement) -> str:
+    return esc(judgement.outcome.value) + (
+        f": {clip(judgement.reason, _SHORT)}" * bool(judgement.reason)
+    )
+
+
+def _notes(judgement: Judgement) -> str:
+    notes = ["forced: the judge did not write a rating itself"] * was_forced(judgement)
+    notes += [f"flag: {flag}" for flag in judgement.flags]
+    return "".join(f'<span class="muted">{esc(note)}</span>' for note in notes)
+
+
+def _candidates(group: GroupResult) -> str:
+    head = ("#", "rating", "expected", "log-prob.", "outcome", "response", "critique or reason")
+    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    rows = []
+    for i, (candidate, j) in enumerate(zip(group.candidates, group.judgements, strict=True)):
+        mark = f'<span class="row">{i} ✓</span>' if i == group.selection.index else str(i)
+        outcome = "\n".join(
+            [esc(j.outcome.value), *["forced"] * was_forced(j), *(clip(f, 60) for f in j.flags)]
+        )
+        cells = (
+            mark,
+            num(j.view("rating")),
+            num(j.view("expected")),
+            num(candidate.policy_logprob),
+            outcome,
+            clip(candidate.response, _SHORT),
+            clip(j.critique or j.reason, _SHORT),
+        )
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table class="all">{body}</table></div>'

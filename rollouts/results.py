@@ -1,0 +1,181 @@
+"""What a best-of-N job found: one result a query, and the summary of all."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autoj_reward.types import (
+    BadRow,
+    Candidate,
+    Judgement,
+    Outcome,
+    QueryRow,
+    Selection,
+    Usage,
+)
+from rollouts.curve import best_of_n_curve, default_sizes
+from rollouts.files import to_json, write_json, write_jsonl, write_text
+from rollouts.records import judgement_records, selection_record, was_forced
+
+__all__ = [
+    "JUDGE_PHASE",
+    "GroupResult",
+    "Summary",
+    "best_of_n_curve",
+    "judgement_records",
+    "selection_record",
+    "summarise",
+    "to_json",
+    "write_json",
+    "write_jsonl",
+    "write_text",
+]
+
+JUDGE_PHASE = "judge"
+"""The phase in `seconds` that throughput is measured over."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """A query, its candidates, one judgement each in the same order, and the chosen one."""
+
+    row: QueryRow
+    candidates: tuple[Candidate, ...]
+    judgements: tuple[Judgement, ...]
+    selection: Selection
+
+    def __post_init__(self) -> None:
+        if len(self.candidates) != len(self.judgements):
+            raise ValueError(
+                f"{len(self.candidates)} candidates with {len(self.judgements)} judgements"
+            )
+        if not 0 <= self.selection.index < len(self.candidates):
+            raise ValueError(f"chosen {self.selection.index} of {len(self.candidates)} candidates")
+
+    @property
+    def chosen(self) -> Judgement:
+        """The judgement of the chosen candidate."""
+        return self.judgements[self.selection.index]
+
+    def values(self, view: str) -> tuple[float, ...]:
+        """The numbers that ranked the candidates, without those that have none."""
+        found = (judgement.view(view) for judgement in self.judgements)
+        return tuple(value for value in found if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The job in figures. Shares are 0..1 and None where there is nothing to divide by.
+
+    view, judge: the number that ranked candidates, and the judge's fingerprint.
+    outcomes: judgements by outcome, zeros included. reused: those read back from the journal.
+    reasons, flags, rules: failed judgements by reason, flags raised, selections by deciding rule.
+    forced: ok judgements whose rating had to be forced; forced_share: among ok judgements.
+    tie_rate: among queries with two or more rated candidates, those whose best value was shared.
+    pair_tie_rate: among pairs of rated candidates of one query, those of equal value.
+    spread: standard deviation of the values within a query (population), mean over queries.
+    curve: mean best-of-N curve over the `curve_queries` queries that have a value, as far as the
+        one with the fewest goes, so that every point averages the same queries.
+    histogram: (rating, count), ascending. comparisons: knock-out matches played to break ties.
+    usage: tokens as recorded with the judgements, reused ones included.
+    seconds: by phase. The rates are over the phase `judge`, without reused judgements.
+    """
+
+    view: str
+    judge: str
+    queries: int
+    candidates: int
+    outcomes: Mapping[str, int]
+    ok_share: float | None
+    reasons: Mapping[str, int]
+    forced: int
+    forced_share: float | None
+    flags: Mapping[str, int]
+    rules: Mapping[str, int]
+    tie_rate: float | None
+    pair_tie_rate: float | None
+    spread: float | None
+    curve: tuple[tuple[int, float], ...]
+    curve_queries: int
+    histogram: tuple[tuple[float, int], ...]
+    comparisons: int
+    reused: int
+    usage: Usage
+    seconds: Mapping[str, float]
+    judgements_per_second: float | None
+    output_tokens_per_second: float | None
+    bad_rows: tuple[BadRow, ...]
+
+
+def summarise(
+    groups: Sequence[GroupResult],
+    bad_rows: Iterable[BadRow],
+    *,
+    view: str,
+    judge: str,
+    seconds: Mapping[str, float],
+    reused: int = 0,
+    new_usage: Usage | None = None,
+) -> Summary:
+    """Count and average a job's results.
+
+    new_usage: cost of this run's own judgements. Without it, the rate of output tokens is known
+        only if nothing was reused, and None otherwise.
+    """
+    judgements = [judgement for group in groups for judgement in group.judgements]
+    ok = [judgement for judgement in judgements if judgement.ok]
+    failed = [judgement for judgement in judgements if not judgement.ok]
+    forced = sum(was_forced(judgement) for judgement in ok)
+    usage = sum((judgement.usage for judgement in judgements), Usage())
+    if new_usage is None and not reused:
+        new_usage = usage
+    values = [found for group in groups if (found := group.values(view))]
+    several = [found for found in values if len(found) > 1]
+    time = seconds.get(JUDGE_PHASE, 0.0)
+    return Summary(
+        view=view,
+        judge=judge,
+        queries=len(groups),
+        candidates=len(judgements),
+        outcomes={o.value: sum(j.outcome is o for j in judgements) for o in Outcome},
+        ok_share=_share(len(ok), len(judgements)),
+        reasons=_ranked(j.reason or j.outcome.value for j in failed),
+        forced=forced,
+        forced_share=_share(forced, len(ok)),
+        flags=_ranked(flag for j in judgements for flag in j.flags),
+        rules=_ranked(group.selection.rule for group in groups),
+        tie_rate=_share(sum(found.count(max(found)) > 1 for found in several), len(several)),
+        pair_tie_rate=_share(
+            sum(math.comb(k, 2) for found in several for k in Counter(found).values()),
+            sum(math.comb(len(found), 2) for found in several),
+        ),
+        spread=statistics.fmean(map(statistics.pstdev, several)) if several else None,
+        curve=_mean_curve(values),
+        curve_queries=len(values),
+        histogram=tuple(sorted(Counter(j.rating.value for j in ok if j.rating).items())),
+        comparisons=sum(len(group.selection.comparisons) for group in groups),
+        reused=reused,
+        usage=usage,
+        seconds=dict(seconds),
+        judgements_per_second=_share(max(len(judgements) - reused, 0), time),
+        output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,
+        bad_rows=tuple(bad_rows),
+    )
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _ranked(names: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(names).most_common())
+
+
+def _mean_curve(values: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
+    sizes = default_sizes(min(map(len, values), default=0))
+    curves = [dict(best_of_n_curve(found, sizes)) for found in values]
+    return tuple((size, statistics.fmean(curve[size] for curve in curves)) for size in sizes)
