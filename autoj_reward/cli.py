@@ -1,0 +1,105 @@
+"""The command line. It parses before it imports anything heavy; each command names its function.
+
+The table of commands is where the packages meet: names as text, so that this package imports
+neither `rollouts` nor `experiments`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from autoj_reward.errors import AutojError
+
+CONFIG = ("--config", {"metavar": "FILE", "help": "YAML run file"})
+SET = (
+    "--set",
+    {
+        "action": "append",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "dest": "sets",
+        "help": "override one value, for example judge.model=GAIR/autoj-13b",
+    },
+)
+STRICT = ("--strict", {"action": "store_true", "help": "a bad input row is an error, at once"})
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its flags."""
+    top = argparse.ArgumentParser(
+        prog="autoj", description="LLM judges as reward models: rate, compare and select responses."
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    best = _add(commands, "best-of-n", "rollouts.best_of_n:main", "judge N responses a query, keep the best")
+    best.add_argument("--config", required=True, **CONFIG[1])
+    _flags(best, SET, STRICT)
+
+    for name, text in (
+        ("score", "rate the response of every row (query, response)"),
+        ("compare", "compare the responses of every row (query, response_1, response_2)"),
+    ):
+        command = _add(commands, name, f"rollouts.score:{name}", text)
+        command.add_argument("--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet")
+        command.add_argument("--output", required=True, metavar="FILE", help="JSON lines, same order")
+        _flags(command, CONFIG, SET, STRICT)
+
+    parse = _add(commands, "parse", "autoj_reward.debug:parse", "show what the parser reads in judge texts")
+    parse.add_argument("--input", required=True, metavar="FILE", dest="source", help="rows with `text`; - is stdin")
+    parse.add_argument("--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format")
+    parse.add_argument("--pairwise", action="store_true", help="texts compare two responses")
+
+    models = _add(commands, "models", "autoj_reward.debug:models", "list the models known by name")
+    models.add_argument("--prepare", action="store_true", help="build the built-in models now")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. 0: done; 1: an error that is explained; 130: interrupted."""
+    given = vars(parser().parse_args(arguments))
+    given.pop("command")
+    module, function = given.pop("target").split(":")
+    try:
+        code: int = getattr(importlib.import_module(module), function)(**given)
+    except AutojError as error:
+        return _fail(str(error))
+    except ExceptionGroup as group:
+        known, unknown = group.split(AutojError)
+        if unknown or known is None:
+            raise
+        return _fail(str(_leaf(known)))
+    except KeyboardInterrupt:
+        print("\nautoj: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return code
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, target: str, text: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    command.set_defaults(target=target)
+    return command
+
+
+def _flags(command: argparse.ArgumentParser, *flags: tuple[str, dict[str, object]]) -> None:
+    for name, options in flags:
+        command.add_argument(name, **options)  # type: ignore[arg-type]
+
+
+def _leaf(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group
+
+
+def _fail(message: str) -> int:
+    print(f"autoj: error: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""`autoj parse` and `autoj models`: look at a judge without running it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from autoj_reward.models import BUILT_IN, known_models
+from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
+from autoj_reward.prompts.format import load_format
+from autoj_reward.rows import read_texts
+
+
+def parse(source: str, format_name: str, pairwise: bool) -> int:
+    """Print what the parser reads in each judge text, one JSON line each, and a count at the end."""
+    fmt = load_format(format_name)
+    rows = read_texts(source)
+    outcomes: Counter[str] = Counter()
+    for row in rows.rows:
+        found = parse_comparison(row.text, fmt) if pairwise else parse_rating(row.text, fmt)
+        record: dict[str, object] = {"line": row.line}
+        if isinstance(found, ParseFailure):
+            record |= {"outcome": "unparsable", "reason": found.reason}
+        else:
+            value = getattr(found, "value", None)
+            record |= {"outcome": "ok", "start": found.start}
+            record |= {"verdict": found.verdict.value} if value is None else {"rating": value}  # type: ignore[union-attr]
+        outcomes[str(record["outcome"])] += 1
+        print(json.dumps(record))
+    for bad in rows.bad:
+        outcomes["bad row"] += 1
+        print(json.dumps({"line": bad.line, "outcome": "bad row", "reason": str(bad)}))
+    print(json.dumps({"summary": dict(outcomes)}))
+    return 0
+
+
+def models(prepare: bool) -> int:
+    """List the models known by name; with prepare, build the built-in ones first."""
+    if prepare:
+        from autoj_reward.models.built_in import build
+
+        for name in BUILT_IN:
+            print(f"{name}: {build(name)}")
+        return 0
+    width = max(map(len, known_models()))
+    for known in known_models().values():
+        print(f"{known.name:{width}}  {known.format:12} {known.wrapper:8} {known.about}")
+    return 0

@@ -1,0 +1,222 @@
+"""The best-of-N job: queries in, responses sampled or brought, every response judged, one chosen.
+
+Everything is in the journal before it is used, so the same command after a crash goes on where it
+stopped. Results: selections.jsonl, judgements.jsonl, summary.json and report.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from tqdm import tqdm
+
+from autoj_reward.config import BestOfNConfig, load_config
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.journal import Journal, Sampled
+from autoj_reward.models import format_and_wrapper
+from autoj_reward.prompts.format import load_format
+from autoj_reward.reward.tie_break import select
+from autoj_reward.rows import read_queries, require_clean
+from autoj_reward.serve.client import RewardClient
+from autoj_reward.serve.session import open_judge
+from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
+from rollouts.report import render_report
+from rollouts.results import (
+    JUDGE_PHASE,
+    GroupResult,
+    Summary,
+    judgement_records,
+    selection_record,
+    summarise,
+    to_json,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+from rollouts.sampler import sample_missing
+
+GROUPS_AT_ONCE = 256
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a job counts while it runs."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    reused: int = 0
+    new: Usage = Usage()
+
+    @contextmanager
+    def phase(self, name: str):  # type: ignore[no-untyped-def]
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - started
+
+
+def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
+    """Run the job of a config file; prints where the results are."""
+    checked = load_config(BestOfNConfig, config, sets)
+    rows = read_queries(checked.input)
+    if strict:
+        require_clean(rows)
+    bad = list(rows.bad)
+    ready = [row for row in rows.rows if row.responses or checked.policy]
+    bad += [
+        BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
+        for row in rows.rows
+        if not (row.responses or checked.policy)
+    ]
+    for row in bad:
+        tqdm.write(f"left out {row}")
+    if not ready:
+        raise InputError(f"{checked.input}: no usable row; {len(bad)} left out, each named above")
+    summary = asyncio.run(run(checked, ready, bad))
+    print(_closing_words(summary, checked.output))
+    return 0
+
+
+async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
+    """Sample, judge, select and write. Raises AutojError with what to do."""
+    _check_view(config)
+    counts = _Run()
+    journal = Journal(config.journal or config.output / "journal.sqlite")
+    try:
+        with counts.phase("sample"):
+            groups = await _candidates(config, rows, journal, bad)
+        if not groups:
+            raise InputError(f"{config.input}: no query has a response to judge")
+        with counts.phase(JUDGE_PHASE):
+            results = await _judge(config, groups, journal, counts)
+    finally:
+        journal.close()
+    judge = next((j.judge for g in results for j in g.judgements if j.judge), "")
+    summary = summarise(
+        results,
+        bad,
+        view=config.view,
+        judge=judge,
+        seconds=counts.seconds,
+        reused=counts.reused,
+        new_usage=counts.new,
+    )
+    _write(config, summary, results)
+    return summary
+
+
+async def _candidates(
+    config: BestOfNConfig, rows: Sequence[QueryRow], journal: Journal, bad: list[BadRow]
+) -> list[tuple[QueryRow, tuple[Candidate, ...]]]:
+    sampled: dict[str, Sampled | str] = {}
+    wanted = [row.query for row in rows if row.responses is None]
+    if wanted and config.policy:
+        with tqdm(total=len(set(wanted)) * config.policy.n, desc="sampling", unit="response") as bar:
+            sampled = await sample_missing(
+                wanted, config.policy, journal, lambda s: bar.update(len(s.responses)) and None
+            )
+    groups = []
+    for row in rows:
+        if row.responses is not None:
+            responses, logprobs = row.responses, row.logprobs or (None,) * len(row.responses)
+        else:
+            answer = sampled[row.query]
+            if isinstance(answer, str):
+                bad.append(BadRow(config.input, row.line, "query", answer))
+                continue
+            responses, logprobs = answer.responses, answer.logprobs
+        name = str(row.line)
+        pairs = zip(responses, logprobs, strict=True)
+        groups.append((row, tuple(Candidate(row.query, r, lp, name) for r, lp in pairs)))
+    return groups
+
+
+async def _judge(
+    config: BestOfNConfig,
+    groups: Sequence[tuple[QueryRow, tuple[Candidate, ...]]],
+    journal: Journal,
+    counts: _Run,
+) -> list[GroupResult]:
+    distinct = len({(c.query, c.response) for _, group in groups for c in group})
+    turn = asyncio.Semaphore(GROUPS_AT_ONCE)
+    with tqdm(total=distinct * config.judge.critiques, desc="judging", unit="judgement") as bar:
+
+        def progress(judgement: Judgement, reused: bool) -> None:
+            counts.reused += reused
+            counts.new += Usage() if reused else judgement.usage
+            bar.update()
+
+        async with open_judge(config.judge, journal=journal, progress=progress) as reward:
+
+            async def one(row: QueryRow, candidates: tuple[Candidate, ...]) -> GroupResult:
+                async with turn:
+                    return await _select(config, reward, row, candidates)
+
+            async with asyncio.TaskGroup() as tasks:
+                started = [tasks.create_task(one(row, group)) for row, group in groups]
+    return [task.result() for task in started]
+
+
+async def _select(
+    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+) -> GroupResult:
+    judgements = await reward.rate(candidates)
+
+    async def compare(i: int, j: int) -> Comparison:
+        pair = (row.query, candidates[i].response, candidates[j].response)
+        return (await reward.compare([pair]))[0]
+
+    name, _ = format_and_wrapper(config.judge)
+    choice = await select(
+        candidates,
+        judgements,
+        view=config.view,
+        rules=config.tie_break,
+        compare=compare if load_format(name).pairwise else None,
+    )
+    return GroupResult(row, candidates, tuple(judgements), choice)
+
+
+def _check_view(config: BestOfNConfig) -> None:
+    judge = config.judge
+    if config.view == "expected" and judge.kind == "openai" and judge.tokenizer is None:
+        raise ConfigError(
+            "view expected needs rating distributions, and an endpoint gives them only with "
+            "judge.tokenizer set to the served model's tokenizer"
+        )
+
+
+def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResult]) -> None:
+    folder = config.output
+    write_jsonl(folder / "selections.jsonl", (selection_record(g) for g in results))
+    write_jsonl(folder / "judgements.jsonl", (r for g in results for r in judgement_records(g)))
+    write_json(folder / "summary.json", to_json(summary))
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    page = render_report(summary, results, title=f"Best-of-N: {Path(config.input).name}", config_text=text)
+    write_text(folder / "report.html", page)
+
+
+def _closing_words(summary: Summary, folder: Path) -> str:
+    ok = summary.outcomes.get("ok", 0)
+    rate = summary.judgements_per_second
+    lines = [
+        f"{summary.queries} queries, {summary.candidates} candidates: {ok} judged, "
+        f"{summary.candidates - ok} failed, {summary.forced} ratings forced, "
+        f"{len(summary.bad_rows)} input rows left out",
+    ]
+    if summary.curve:
+        (_, one), (size, best) = summary.curve[0], summary.curve[-1]
+        lines.append(f"mean {summary.view} of a random response {one:.2f}, of the best of {size} {best:.2f}")
+    if rate:
+        lines.append(f"{rate:.2f} judgements/s; {summary.reused} read from the journal")
+    lines.append(f"report: {folder / 'report.html'}")
+    return "\n".join(lines)
+
+
+

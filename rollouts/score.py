@@ -1,0 +1,124 @@
+"""`autoj score` and `autoj compare`: judge every row of a file, same order out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from autoj_reward.config import ScoreConfig, load_config
+from autoj_reward.errors import InputError
+from autoj_reward.journal import Journal
+from autoj_reward.rows import PairRow, Rows, SingleRow, read_pairs, read_singles, require_clean
+from autoj_reward.serve.client import RewardClient
+from autoj_reward.serve.session import open_judge
+from autoj_reward.types import Candidate, Comparison, Judgement, Verdict
+from rollouts.results import to_json, write_json, write_jsonl
+
+Row = TypeVar("Row", SingleRow, PairRow)
+
+
+def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+    """Rate query and response of every row."""
+    checked = load_config(ScoreConfig, config, sets)
+    rows = read_singles(source)
+
+    async def work(reward: RewardClient) -> list[dict[str, Any]]:
+        found = await reward.rate([Candidate(r.query, r.response) for r in rows.rows])
+        return [rating_fields(judgement) for judgement in found]
+
+    per_row = checked.judge.critiques
+    return _run(rows, source, output, checked, strict, work, per_row)
+
+
+def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+    """Compare response_1 and response_2 of every row."""
+    checked = load_config(ScoreConfig, config, sets)
+    rows = read_pairs(source)
+
+    async def work(reward: RewardClient) -> list[dict[str, Any]]:
+        pairs = [(r.query, r.response_1, r.response_2) for r in rows.rows]
+        found = await reward.compare(pairs, swap=checked.swap)
+        return [verdict_fields(comparison) for comparison in found]
+
+    return _run(rows, source, output, checked, strict, work, 2 if checked.swap else 1)
+
+
+def rating_fields(judgement: Judgement) -> dict[str, Any]:
+    """What `autoj score` adds to a row."""
+    return {
+        "outcome": judgement.outcome.value,
+        "reason": judgement.reason,
+        "rating": judgement.view("rating"),
+        "expected": judgement.view("expected"),
+        "forced": judgement.forced,
+        "critique": judgement.critique,
+        "flags": list(judgement.flags),
+        "judge": judgement.judge,
+    }
+
+
+def verdict_fields(comparison: Comparison) -> dict[str, Any]:
+    """What `autoj compare` adds to a row: the joint verdict and what each order said."""
+    failed = comparison.verdict is Verdict.FAILED
+    first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
+    return {
+        "outcome": first.outcome.value if failed else "ok",
+        "reason": comparison.reason,
+        "verdict": comparison.verdict.value,
+        "orders": [
+            {
+                "verdict": o.verdict.value if o.verdict else None,
+                "forced": o.forced,
+                "critique": o.critique,
+            }
+            for o in comparison.orders
+        ],
+        "judge": comparison.orders[0].judge,
+    }
+
+
+def _run(
+    rows: Rows[Row],
+    source: str,
+    output: str,
+    config: ScoreConfig,
+    strict: bool,
+    work: Callable[[RewardClient], Awaitable[list[dict[str, Any]]]],
+    per_row: int,
+) -> int:
+    if strict:
+        require_clean(rows)
+    for bad in rows.bad:
+        tqdm.write(f"left out {bad}")
+    if not rows.rows:
+        raise InputError(f"{source}: no usable row; {len(rows.bad)} left out, each named above")
+    target = Path(output)
+    journal = Journal(target.with_name(target.name + ".journal.sqlite"))
+    try:
+        added = asyncio.run(_judge(config, journal, work, len(rows.rows) * per_row))
+    finally:
+        journal.close()
+    write_jsonl(target, ({**r.fields, **a} for r, a in zip(rows.rows, added, strict=True)))
+    outcomes = Counter(fields["outcome"] for fields in added)
+    summary = {"rows": len(added), "outcomes": dict(outcomes), "left_out": [to_json(b) for b in rows.bad]}
+    write_json(target.with_name(target.name + ".summary.json"), summary)
+    said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
+    print(f"{len(added)} rows: {said}; {len(rows.bad)} left out; results: {target}")
+    return 0
+
+
+async def _judge(
+    config: ScoreConfig,
+    journal: Journal,
+    work: Callable[[RewardClient], Awaitable[list[dict[str, Any]]]],
+    total: int,
+) -> list[dict[str, Any]]:
+    with tqdm(total=total, desc="judging", unit="judgement") as bar:
+        progress = lambda _judgement, _reused: bar.update() and None  # noqa: E731
+        async with open_judge(config.judge, journal=journal, progress=progress) as reward:
+            return await work(reward)
