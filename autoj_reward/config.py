@@ -47,7 +47,7 @@ class EngineConfig(Block):
     max_model_len: int = Field(4096, ge=64)
     tensor_parallel: int = Field(1, ge=1)
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
-    kv_cache_gib: float = Field(1.0, gt=0)
+    kv_cache_gib: float = Field(2.0, gt=0)
     trust_remote_code: bool = False
     base_url: str | None = None
     api_key_env: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.reward.tie_break import select
 from autoj_reward.rows import read_queries, require_clean
 from autoj_reward.serve.client import RewardClient
+from autoj_reward.serve.cluster import Cluster
 from autoj_reward.serve.session import open_judge
 from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
 from rollouts.report import render_report
@@ -53,7 +54,7 @@ class _Run:
     new: Usage = Usage()
 
     @contextmanager
-    def phase(self, name: str):  # type: ignore[no-untyped-def]
+    def phase(self, name: str) -> Iterator[None]:
         started = time.monotonic()
         try:
             yield
@@ -86,16 +87,17 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
     """Sample, judge, select and write. Raises AutojError with what to do."""
     _check_view(config)
-    counts = _Run()
+    counts, cluster = _Run(), Cluster()
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
         with counts.phase("sample"):
-            groups = await _candidates(config, rows, journal, bad)
+            groups = await _candidates(config, rows, journal, cluster, bad)
         if not groups:
             raise InputError(f"{config.input}: no query has a response to judge")
         with counts.phase(JUDGE_PHASE):
-            results = await _judge(config, groups, journal, counts)
+            results = await _judge(config, groups, journal, cluster, counts)
     finally:
+        cluster.close()
         journal.close()
     judge = next((j.judge for g in results for j in g.judgements if j.judge), "")
     summary = summarise(
@@ -112,15 +114,21 @@ async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]
 
 
 async def _candidates(
-    config: BestOfNConfig, rows: Sequence[QueryRow], journal: Journal, bad: list[BadRow]
+    config: BestOfNConfig,
+    rows: Sequence[QueryRow],
+    journal: Journal,
+    cluster: Cluster,
+    bad: list[BadRow],
 ) -> list[tuple[QueryRow, tuple[Candidate, ...]]]:
     sampled: dict[str, Sampled | str] = {}
     wanted = [row.query for row in rows if row.responses is None]
     if wanted and config.policy:
         with tqdm(total=len(set(wanted)) * config.policy.n, desc="sampling", unit="response") as bar:
-            sampled = await sample_missing(
-                wanted, config.policy, journal, lambda s: bar.update(len(s.responses)) and None
-            )
+
+            def progress(done: Sampled) -> None:
+                bar.update(len(done.responses))
+
+            sampled = await sample_missing(wanted, config.policy, journal, progress, cluster)
     groups = []
     for row in rows:
         if row.responses is not None:
@@ -141,6 +149,7 @@ async def _judge(
     config: BestOfNConfig,
     groups: Sequence[tuple[QueryRow, tuple[Candidate, ...]]],
     journal: Journal,
+    cluster: Cluster,
     counts: _Run,
 ) -> list[GroupResult]:
     distinct = len({(c.query, c.response) for _, group in groups for c in group})
@@ -150,9 +159,12 @@ async def _judge(
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.reused += reused
             counts.new += Usage() if reused else judgement.usage
+            bar.total += judgement.verdict is not None  # tie-breaks come on top
             bar.update()
 
-        async with open_judge(config.judge, journal=journal, progress=progress) as reward:
+        async with open_judge(
+            config.judge, journal=journal, progress=progress, cluster=cluster
+        ) as reward:
 
             async def one(row: QueryRow, candidates: tuple[Candidate, ...]) -> GroupResult:
                 async with turn:

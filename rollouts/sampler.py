@@ -11,6 +11,7 @@ from typing import Protocol
 from autoj_reward.config import PolicyConfig
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.journal import Journal, Sampled
+from autoj_reward.serve.cluster import Cluster
 from autoj_reward.serve.replica import PolicyReplica, policy_name
 
 QUERIES_AT_ONCE = 16
@@ -24,20 +25,17 @@ class Policy(Protocol):
 
 
 @asynccontextmanager
-async def open_policy(config: PolicyConfig) -> AsyncIterator[Policy]:
-    """The policy of a config: on Ray for vLLM, in this process for a script."""
+async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[Policy]:
+    """The policy of a config: on the cluster for vLLM, in this process for a script."""
     if config.kind != "vllm":
         replica = PolicyReplica(config)
         await replica.start()
         yield replica
         return
-    from autoj_reward.serve.cluster import Cluster
-
-    cluster = Cluster()
     try:
         yield cluster.deploy_policy(config)
     finally:
-        cluster.close()
+        cluster.remove("policy")
 
 
 async def sample_missing(
@@ -45,6 +43,7 @@ async def sample_missing(
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[Sampled], None],
+    cluster: Cluster,
 ) -> dict[str, Sampled | str]:
     """Responses to every query, or the reason why there are none.
 
@@ -64,7 +63,7 @@ async def sample_missing(
     if not missing:
         return found
     turn = asyncio.Semaphore(QUERIES_AT_ONCE)
-    async with open_policy(config) as policy:
+    async with open_policy(config, cluster) as policy:
 
         async def one(query: str) -> None:
             async with turn:

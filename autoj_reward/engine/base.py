@@ -35,7 +35,8 @@ class Prepared:
 class Generation:
     """One finished answer. finished is False when it ran into max_tokens.
 
-    logprob: natural log of the probability of the whole answer under the sampling model, if asked.
+    logprob: natural log of the probability of the whole answer under the model at temperature 1 and
+        top_p 1, if asked.
     """
 
     text: str

@@ -17,6 +17,35 @@ from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
 
+CPU_SEQUENCES = 64
+"""Most sequences a CPU replica runs at once; more would only evict each other's KV cache."""
+
+
+def engine_arguments(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
+    """vLLM's engine arguments for a config on this machine."""
+    on_gpu = model.device == "cuda"
+    dtype = config.dtype if config.dtype != "auto" else ("bfloat16" if on_gpu else "float32")
+    arguments: dict[str, Any] = {
+        "model": model.path,
+        "revision": config.revision,
+        "dtype": dtype,
+        "quantization": config.quantization,
+        "max_model_len": config.max_model_len,
+        "tensor_parallel_size": config.tensor_parallel,
+        "trust_remote_code": config.trust_remote_code,
+        "enable_prefix_caching": True,
+        "disable_log_stats": True,
+    }
+    if on_gpu:
+        return arguments | {"gpu_memory_utilization": config.gpu_memory_utilization}
+    # The CPU's default block of 128 tokens would share too little of a query's prefix.
+    return arguments | {
+        "kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30),
+        "block_size": 32,
+        "max_num_seqs": CPU_SEQUENCES,
+    }
+
+
 class VllmEngine:
     """One AsyncLLM. Only final outputs come back; log-probabilities only where a slot is read."""
 
@@ -30,7 +59,7 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments()))
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(self.config, self.model)))
         except Exception as error:
             raise ModelError(
                 f"vLLM could not start {self.model.path!r}: {error or type(error).__name__}. The "
@@ -38,28 +67,6 @@ class VllmEngine:
                 "little memory (lower kv_cache_gib or max_model_len) and a missing GPU"
             ) from error
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper)
-
-    def _arguments(self) -> dict[str, Any]:
-        c = self.config
-        on_gpu = self.model.device == "cuda"
-        dtype = c.dtype if c.dtype != "auto" else ("bfloat16" if on_gpu else "float32")
-        arguments: dict[str, Any] = {
-            "model": self.model.path,
-            "revision": c.revision,
-            "dtype": dtype,
-            "quantization": c.quantization,
-            "max_model_len": c.max_model_len,
-            "tensor_parallel_size": c.tensor_parallel,
-            "trust_remote_code": c.trust_remote_code,
-            "enable_prefix_caching": True,
-            "disable_log_stats": True,
-        }
-        if on_gpu:
-            arguments["gpu_memory_utilization"] = c.gpu_memory_utilization
-        else:
-            # The CPU's default block of 128 tokens would share too little of a query's prefix.
-            arguments |= {"kv_cache_memory_bytes": int(c.kv_cache_gib * 2**30), "block_size": 32}
-        return arguments
 
     async def prepare(
         self, prompt: Prompt, max_tokens: int, over_long: Literal["truncate", "reject"]

@@ -31,13 +31,19 @@ LOST = (RayActorError, RayServeException)
 
 
 class Cluster:
-    """A Ray cluster with our Serve applications: the one at RAY_ADDRESS, or one of our own."""
+    """A Ray cluster with our Serve applications: the one at RAY_ADDRESS, or one of our own.
+
+    Nothing starts before the first deployment.
+    """
 
     def __init__(self) -> None:
-        self._ours = not ray.is_initialized()
+        self._ours = False
         self._applications: list[str] = []
-        if not self._ours:
+
+    def _start(self) -> None:
+        if ray.is_initialized():
             return
+        self._ours = True
         local: dict[str, Any] = {}
         if not os.environ.get("RAY_ADDRESS"):
             local = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
@@ -47,11 +53,13 @@ class Cluster:
 
     def deploy_judge(self, config: JudgeConfig) -> RayBackend:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
+        self._start()
         handle = self._deploy("judge", _ServedJudge, config, config.serve)
         return RayBackend(handle, judge_name(config), self.replicas(config, config.serve))
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Policy replicas, ready to sample."""
+        self._start()
         return RayPolicy(self._deploy("policy", _ServedPolicy, config, config.serve))
 
     def replicas(self, config: EngineConfig, serving: ReplicaConfig) -> int:
@@ -110,9 +118,10 @@ class Cluster:
                 )
 
     def remove(self, name: str) -> None:
-        """Stop one application and free its memory."""
-        serve.delete(name)
-        self._applications.remove(name)
+        """Stop the application `judge` or `policy` and free its memory."""
+        if name in self._applications:
+            self._applications.remove(name)
+            serve.delete(name)
 
     def close(self) -> None:
         """Stop our applications, and Ray if we started it."""
@@ -121,6 +130,7 @@ class Cluster:
         if self._ours:
             serve.shutdown()
             ray.shutdown()
+            self._ours = False
 
 
 class _ServedJudge:

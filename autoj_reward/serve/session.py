@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
@@ -11,12 +12,21 @@ from autoj_reward.serve.backend import LocalBackend
 from autoj_reward.serve.client import Progress, RewardClient
 from autoj_reward.serve.replica import JudgeReplica
 
+if TYPE_CHECKING:
+    from autoj_reward.serve.cluster import Cluster
+
 
 @asynccontextmanager
 async def open_judge(
-    config: JudgeConfig, *, journal: Journal | None = None, progress: Progress | None = None
+    config: JudgeConfig,
+    *,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
 ) -> AsyncIterator[RewardClient]:
     """A client of the judge that the config describes; what was started stops at the end.
+
+    cluster: where to put replicas; by default one of its own, gone at the end.
 
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters light.")])
@@ -39,9 +49,9 @@ async def open_judge(
         return
     from autoj_reward.serve.cluster import Cluster
 
-    cluster = Cluster()
+    where = cluster or Cluster()
     try:
-        backend = cluster.deploy_judge(config)
+        backend = where.deploy_judge(config)
         yield RewardClient(
             backend,
             max_in_flight=serving.max_ongoing * backend.replicas,
@@ -49,4 +59,4 @@ async def open_judge(
             **options,  # type: ignore[arg-type]
         )
     finally:
-        cluster.close()
+        where.remove("judge") if cluster else where.close()
