@@ -176,7 +176,7 @@ def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()
             data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"{path}: not valid YAML: {error}") from error
         data = {} if data is None else data
     if not isinstance(data, dict):
@@ -229,4 +229,7 @@ def _override(data: dict[str, Any], item: str) -> None:
         if not isinstance(child, dict):
             raise ConfigError(f"--set {item!r}: {part!r} is not a block")
         data = child
-    data[last] = yaml.safe_load(value)
+    try:
+        data[last] = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"--set {item!r}: the value is not valid YAML: quote it") from error

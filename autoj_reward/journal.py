@@ -70,11 +70,19 @@ class Journal:
 
     def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> None:
         """Store one judgement; on disk when this returns, whatever kills the process later."""
-        given = json.dumps({"query": item.query, "responses": item.responses, "sample": item.sample})
+        given = json.dumps(
+            {"query": item.query, "responses": item.responses, "sample": item.sample}
+        )
         self._execute(
             "INSERT OR REPLACE INTO judgements VALUES (?, ?, ?, ?, ?, ?)",
-            (judgement_key(judge, item), judge, judgement.outcome.value, given,
-             json.dumps(asdict(judgement)), time.time()),
+            (
+                judgement_key(judge, item),
+                judge,
+                judgement.outcome.value,
+                given,
+                json.dumps(asdict(judgement)),
+                time.time(),
+            ),
         )
 
     def get_samples(self, policy: str, query: str) -> Sampled | None:
@@ -82,13 +90,21 @@ class Journal:
         rows = self._execute("SELECT samples FROM samples WHERE key = ?", (_key(policy, query),))
         if not rows:
             return None
-        return Sampled(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(rows[0][0]).items()})
+        return Sampled(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(rows[0][0]).items()}
+        )
 
     def put_samples(self, policy: str, query: str, sampled: Sampled) -> None:
         """Store the responses to one query."""
         self._execute(
             "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)",
-            (_key(policy, query), policy, json.dumps(query), json.dumps(asdict(sampled)), time.time()),
+            (
+                _key(policy, query),
+                policy,
+                json.dumps(query),
+                json.dumps(asdict(sampled)),
+                time.time(),
+            ),
         )
 
     def export(self) -> Iterator[dict[str, Any]]:
@@ -136,7 +152,9 @@ def _pairs(value: list[list[Any]] | None) -> tuple[tuple[str, float], ...] | Non
 
 
 def _key(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    # Escaped, a split surrogate pair would read like the character that it spells.
+    text = json.dumps(parts, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:

@@ -123,7 +123,9 @@ async def _candidates(
     sampled: dict[str, Sampled | str] = {}
     wanted = [row.query for row in rows if row.responses is None]
     if wanted and config.policy:
-        with tqdm(total=len(set(wanted)) * config.policy.n, desc="sampling", unit="response") as bar:
+        with tqdm(
+            total=len(set(wanted)) * config.policy.n, desc="sampling", unit="response"
+        ) as bar:
 
             def progress(done: Sampled) -> None:
                 bar.update(len(done.responses))
@@ -210,7 +212,9 @@ def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResul
     write_jsonl(folder / "judgements.jsonl", (r for g in results for r in judgement_records(g)))
     write_json(folder / "summary.json", to_json(summary))
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-    page = render_report(summary, results, title=f"Best-of-N: {Path(config.input).name}", config_text=text)
+    page = render_report(
+        summary, results, title=f"Best-of-N: {Path(config.input).name}", config_text=text
+    )
     write_text(folder / "report.html", page)
 
 
@@ -224,11 +228,10 @@ def _closing_words(summary: Summary, folder: Path) -> str:
     ]
     if summary.curve:
         (_, one), (size, best) = summary.curve[0], summary.curve[-1]
-        lines.append(f"mean {summary.view} of a random response {one:.2f}, of the best of {size} {best:.2f}")
+        lines.append(
+            f"mean {summary.view} of a random response {one:.2f}, of the best of {size} {best:.2f}"
+        )
     if rate:
         lines.append(f"{rate:.2f} judgements/s; {summary.reused} read from the journal")
     lines.append(f"report: {folder / 'report.html'}")
     return "\n".join(lines)
-
-
-

@@ -104,7 +104,7 @@ def _overview(s: Summary) -> str:
         f" The curve ends at N = {s.curve[-1][0]}, the fewest rated in a query." if s.curve else ""
     )
     missing = s.queries - s.curve_queries
-    absent = f" {plural(missing, 'query')} without any rating not included." if missing else ""
+    absent = f" Left out: {plural(missing, 'query')} without any rating." if missing else ""
     cards = [
         (
             "Mean best-of-N curve",

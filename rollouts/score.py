@@ -1,4 +1,8 @@
-"""`autoj score` and `autoj compare`: judge every row of a file, same order out."""
+"""`autoj score` and `autoj compare`: judge every row of a file, same order out.
+
+The journal stands beside the output file, so the same command after a crash goes on where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +86,19 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def joined(fields: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """A row of the output: the input's own fields in their order, then what the judge adds.
+
+    A name that both have belongs to the judge; the row's own value is kept under `overwritten`,
+    a key that only such rows have.
+    """
+    clash = {k: v for k, v in fields.items() if k in added}
+    if clash and "overwritten" in fields:
+        clash["overwritten"] = fields["overwritten"]
+    own = {k: v for k, v in fields.items() if k not in clash}
+    return own | ({"overwritten": clash} if clash else {}) | added
+
+
 def _run(
     rows: Rows[Row],
     source: str,
@@ -103,9 +120,13 @@ def _run(
         added = asyncio.run(_judge(config, journal, work, len(rows.rows) * per_row))
     finally:
         journal.close()
-    write_jsonl(target, ({**r.fields, **a} for r, a in zip(rows.rows, added, strict=True)))
+    write_jsonl(target, (joined(r.fields, a) for r, a in zip(rows.rows, added, strict=True)))
     outcomes = Counter(fields["outcome"] for fields in added)
-    summary = {"rows": len(added), "outcomes": dict(outcomes), "left_out": [to_json(b) for b in rows.bad]}
+    summary = {
+        "rows": len(added),
+        "outcomes": dict(outcomes),
+        "left_out": [to_json(b) for b in rows.bad],
+    }
     write_json(target.with_name(target.name + ".summary.json"), summary)
     said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
     print(f"{len(added)} rows: {said}; {len(rows.bad)} left out; results: {target}")

@@ -13,8 +13,8 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import httpx
 
@@ -29,24 +29,44 @@ from autoj_reward.types import Usage
 ATTEMPTS = 5
 REFUSED = {400, 413, 422}
 BUSY = {408, 409, 425, 429, 500, 502, 503, 504}
+T = TypeVar("T")
+
+
+class _NoLogprobs(Exception):
+    """The endpoint answers, but without log-probabilities."""
 
 
 class OpenAIEngine:
     """A client of one endpoint. Retries what may pass; refuses what never will."""
 
-    def __init__(self, config: EngineConfig, wrapper: str) -> None:
+    def __init__(self, config: EngineConfig, wrapper: str, pause_s: float = 0.5) -> None:
+        """pause_s: wait before the second attempt; it doubles from one attempt to the next."""
         self.config = config
+        self._pause_s = pause_s
+        self._key = ""
         self.wrapper = wrapper
         self.tokens: PromptTokenizer | None = None
 
     async def start(self) -> None:
         headers = {}
         if name := self.config.api_key_env:
-            if not (key := os.environ.get(name)):
+            self._key = os.environ.get(name, "").strip()
+            if not self._key:
                 raise ConfigError(f"api_key_env names {name}, which is not set in the environment")
-            headers["Authorization"] = f"Bearer {key}"
+            if not (self._key.isascii() and self._key.isprintable()):
+                raise ConfigError(
+                    f"the key in {name} holds characters that no HTTP header can carry"
+                )
+            headers["Authorization"] = f"Bearer {self._key}"
+        url = str(self.config.base_url)
+        try:
+            valid = httpx.URL(url).scheme in ("http", "https") and bool(httpx.URL(url).host)
+        except httpx.InvalidURL:
+            valid = False
+        if not valid:
+            raise ConfigError(f"base_url {url!r} is no URL: write it like http://127.0.0.1:8000/v1")
         self._http = httpx.AsyncClient(
-            base_url=str(self.config.base_url), headers=headers, timeout=httpx.Timeout(600, connect=10)
+            base_url=url, headers=headers, timeout=httpx.Timeout(600, connect=10)
         )
         if self.config.tokenizer:
             from transformers import AutoTokenizer
@@ -79,20 +99,15 @@ class OpenAIEngine:
             body["seed"] = sampling.seed
         if self.tokens is None:
             body["messages"] = [
-                {"role": m.role, "content": "".join(p.text if p.trusted else defuse(p.text) for p in m.parts)}
+                {
+                    "role": m.role,
+                    "content": "".join(p.text if p.trusted else defuse(p.text) for p in m.parts),
+                }
                 for m in prepared.prompt
             ]
-            answer, seconds = await self._post("/chat/completions", body)
-            texts = [choice["message"]["content"] or "" for choice in answer["choices"]]
-        else:
-            body["prompt"] = list(prepared.ids)
-            answer, seconds = await self._post("/completions", body)
-            texts = [choice["text"] for choice in answer["choices"]]
-        usage = _usage(answer, seconds, len(texts))
-        return [
-            Generation(text, finished=choice.get("finish_reason") != "length", usage=usage)
-            for text, choice in zip(texts, answer["choices"], strict=True)
-        ]
+            return await self._post("/chat/completions", body, _generations)
+        body["prompt"] = list(prepared.ids)
+        return await self._post("/completions", body, _generations)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
@@ -100,47 +115,56 @@ class OpenAIEngine:
         if self.tokens is None:
             return None
         context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
-        return await trie_probs(context, spelled, self._read)
+        try:
+            return await trie_probs(context, spelled, self._read)
+        except _NoLogprobs:
+            return None
 
     async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
         body = {"prompt": context, "max_tokens": 1, "temperature": 0, "logprobs": 20}
-        answer, seconds = await self._post("/completions", body)
-        top = answer["choices"][0]["logprobs"]["top_logprobs"][0]
+        top, usage = await self._post("/completions", body, _top_logprobs)
         assert self.tokens is not None
         spelled = {i: self.tokens.tokenizer.decode([i]) for i in wanted}
-        return {i: top[s] for i, s in spelled.items() if s in top}, _usage(answer, seconds, 1)
+        return {i: top[s] for i, s in spelled.items() if s in top}, usage
 
-    async def _post(self, path: str, body: dict[str, Any]) -> tuple[dict[str, Any], float]:
+    async def _post(
+        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any], float], T]
+    ) -> T:
+        """What `read` makes of the answer and the seconds it took; asked again if it cannot."""
         started = time.monotonic()
-        pause, problem = 0.5, ""
+        pause, asked_for, problem = self._pause_s, 0.0, ""
         for attempt in range(ATTEMPTS):
             if attempt:
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-                pause = min(30.0, pause * 2)
+                await asyncio.sleep(max(asked_for, pause * random.uniform(0.5, 1.5)))
+                pause, asked_for = min(30.0, pause * 2), 0.0
             try:
                 reply = await self._http.post(path, json={"model": self.config.model, **body})
             except httpx.HTTPError as error:
                 problem = f"{type(error).__name__}: {error}"
                 continue
             if reply.status_code in REFUSED:
-                raise InputRejected(f"{self._where(path)} answered {reply.status_code}: {reply.text[:200]}")
+                raise InputRejected(f"{self._where(path)} answered {self._told(reply)}")
             if reply.status_code in BUSY:
-                problem = f"status {reply.status_code}: {reply.text[:200]}"
-                pause = max(pause, _retry_after(reply))
+                problem = f"status {self._told(reply)}"
+                asked_for = _retry_after(reply)
                 continue
             if reply.status_code != 200:
                 raise ConfigError(
-                    f"{self._where(path)} answered {reply.status_code}: {reply.text[:200]}; check "
-                    "base_url, model and api_key_env"
+                    f"{self._where(path)} answered {self._told(reply)}; check base_url, model and "
+                    "api_key_env"
                 )
             try:
-                answer = reply.json()
-                answer["choices"][0]
-            except (ValueError, KeyError, IndexError, TypeError):
-                problem = f"an answer without choices: {reply.text[:200]!r}"
-                continue
-            return answer, time.monotonic() - started
-        raise EngineUnavailable(f"{self._where(path)}: no answer in {ATTEMPTS} attempts; last: {problem}")
+                return read(reply.json(), time.monotonic() - started)
+            except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+                problem = f"an answer that is no completion: {self._told(reply)}"
+        raise EngineUnavailable(
+            f"{self._where(path)}: no answer in {ATTEMPTS} attempts; last: {problem}"
+        )
+
+    def _told(self, reply: httpx.Response) -> str:
+        """Status and the head of the body, without the key should the endpoint repeat it."""
+        text = reply.text.replace(self._key, "[key]") if self._key else reply.text
+        return f"{reply.status_code}: {text[:200]}"
 
     def _where(self, path: str) -> str:
         return f"{str(self.config.base_url).rstrip('/')}{path}"
@@ -150,6 +174,26 @@ class OpenAIEngine:
 
     async def close(self) -> None:
         await self._http.aclose()
+
+
+def _generations(answer: dict[str, Any], seconds: float) -> list[Generation]:
+    choices = answer["choices"]
+    texts = [c["message"]["content"] or "" if "message" in c else c["text"] for c in choices]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError("no texts")
+    usage = _usage(answer, seconds, len(texts))
+    return [
+        Generation(text, finished=choice.get("finish_reason") != "length", usage=usage)
+        for text, choice in zip(texts, choices, strict=True)
+    ]
+
+
+def _top_logprobs(answer: dict[str, Any], seconds: float) -> tuple[dict[str, float], Usage]:
+    told = answer["choices"][0].get("logprobs")
+    if not told or not told.get("top_logprobs"):
+        raise _NoLogprobs
+    top = {str(token): float(logprob) for token, logprob in told["top_logprobs"][0].items()}
+    return top, _usage(answer, seconds, 1)
 
 
 def _usage(answer: dict[str, Any], seconds: float, share: int) -> Usage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
@@ -45,6 +45,7 @@ class RewardClient:
         self.deadline_s = deadline_s
         self.chunk = min(chunk, max_in_flight)
         self.progress = progress
+        self._first_pause_s = 0.1
         self._slots = _Slots(max_in_flight)
         self._pending: dict[JudgeInput, asyncio.Future[Judgement]] = {}
 
@@ -74,27 +75,35 @@ class RewardClient:
     async def judge(self, items: Sequence[JudgeInput]) -> list[Judgement]:
         """One judgement an input, in order: from the journal, from a call under way, or asked."""
         wanted = list(dict.fromkeys(items))
-        known = self.journal.get(self.backend.judge, wanted) if self.journal else {}
-        for judgement in known.values():
+        answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
+        for judgement in answers.values():
             self._tell(judgement, True)
-        waiting, new = {}, []
-        for item in wanted:
-            if item in known:
-                continue
-            if item not in self._pending:
-                self._pending[item] = asyncio.get_running_loop().create_future()
-                new.append(item)
-            waiting[item] = self._pending[item]
-        asking = [asyncio.create_task(self._ask(group)) for group in self._groups(new)]
+        # More than one round only if a call that was asking for some of them is cancelled or fails.
+        while missing := [item for item in wanted if item not in answers]:
+            elsewhere = {i: self._pending[i] for i in missing if i in self._pending}
+            answers |= await self._ask_all([i for i in missing if i not in elsewhere])
+            if elsewhere:
+                await asyncio.wait(elsewhere.values())
+            answers |= {i: f.result() for i, f in elsewhere.items() if not f.cancelled()}
+        return [answers[item] for item in items]
+
+    async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+        loop = asyncio.get_running_loop()
+        futures: dict[JudgeInput, asyncio.Future[Judgement]] = {
+            i: loop.create_future() for i in items
+        }
+        self._pending |= futures
+        asking = [asyncio.create_task(self._ask(group)) for group in self._groups(items)]
         try:
             await asyncio.gather(*asking)
-            answered = {item: await future for item, future in waiting.items()}
+            return {item: future.result() for item, future in futures.items()}
         finally:
             for task in asking:
                 task.cancel()
-            for item in new:
-                self._pending.pop(item).cancel()
-        return [known.get(item) or answered[item] for item in items]
+            for item, future in futures.items():
+                del self._pending[item]
+                future.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
         by_query: dict[str, list[JudgeInput]] = {}
@@ -111,15 +120,20 @@ class RewardClient:
         await self._slots.take(len(items))
         left = list(items)
         deadline = time.monotonic() + self.deadline_s
-        pause, reason = 0.1, ""
+        pause, reason = self._first_pause_s, ""
         try:
             while left and time.monotonic() < deadline:
                 try:
                     async with asyncio.timeout(deadline - time.monotonic()):
                         asked = tuple(left)
-                        async for index, judgement in self.backend.stream(asked):
-                            left.remove(asked[index])
-                            self._answer(asked[index], judgement)
+                        stream = self.backend.stream(asked)
+                        try:
+                            async for index, judgement in stream:
+                                left.remove(asked[index])
+                                self._answer(asked[index], judgement)
+                        finally:  # an error here must also stop the replica's work
+                            if isinstance(stream, AsyncGenerator):
+                                await stream.aclose()
                         reason = "the replica ended its answer early"
                 except EngineUnavailable as error:
                     reason = str(error)
@@ -129,8 +143,12 @@ class RewardClient:
                     await asyncio.sleep(min(pause, max(0.0, deadline - time.monotonic())))
                     pause = min(5.0, pause * 2) * random.uniform(0.8, 1.2)
             for item in left:
-                why = f"no answer within {self.deadline_s:g} s" + (f"; last: {reason}" if reason else "")
-                self._answer(item, Judgement(Outcome.UNAVAILABLE, reason=why, judge=self.backend.judge))
+                why = f"no answer within {self.deadline_s:g} s" + (
+                    f"; last: {reason}" if reason else ""
+                )
+                self._answer(
+                    item, Judgement(Outcome.UNAVAILABLE, reason=why, judge=self.backend.judge)
+                )
         finally:
             self._slots.give(len(items))
 
@@ -165,13 +183,15 @@ class _Slots:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.give(count)
-            else:
+            elif (count, turn) in self._queue:
                 self._queue.remove((count, turn))
+                self.give(0)
             raise
 
     def give(self, count: int) -> None:
         self._free += count
         while self._queue and self._queue[0][0] <= self._free:
             needed, turn = self._queue.pop(0)
-            self._free -= needed
-            turn.set_result(None)
+            if not turn.done():
+                self._free -= needed
+                turn.set_result(None)

@@ -1,0 +1,59 @@
+"""LLM judges as reward models.
+
+The names below load on first use, so that importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoj_reward.config import JudgeConfig, load_config
+    from autoj_reward.errors import AutojError
+    from autoj_reward.serve.client import RewardClient
+    from autoj_reward.serve.session import open_judge
+    from autoj_reward.types import (
+        Candidate,
+        Comparison,
+        Judgement,
+        Outcome,
+        Rating,
+        Selection,
+        Verdict,
+    )
+
+__all__ = [
+    "AutojError",
+    "Candidate",
+    "Comparison",
+    "JudgeConfig",
+    "Judgement",
+    "Outcome",
+    "Rating",
+    "RewardClient",
+    "Selection",
+    "Verdict",
+    "load_config",
+    "open_judge",
+]
+
+_ELSEWHERE = {
+    "AutojError": "errors",
+    "JudgeConfig": "config",
+    "RewardClient": "serve.client",
+    "load_config": "config",
+    "open_judge": "serve.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'types')}")
+    globals()[name] = value = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
