@@ -10,11 +10,14 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from autoj_reward.errors import AutojError
 
-CONFIG = ("--config", {"metavar": "FILE", "help": "YAML run file"})
-SET = (
+Flag = tuple[str, dict[str, Any]]
+
+CONFIG: Flag = ("--config", {"metavar": "FILE", "help": "YAML run file"})
+SET: Flag = (
     "--set",
     {
         "action": "append",
@@ -24,7 +27,10 @@ SET = (
         "help": "override one value, for example judge.model=GAIR/autoj-13b",
     },
 )
-STRICT = ("--strict", {"action": "store_true", "help": "a bad input row is an error, at once"})
+STRICT: Flag = (
+    "--strict",
+    {"action": "store_true", "help": "a bad input row is an error, at once"},
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    best = _add(commands, "best-of-n", "rollouts.best_of_n:main", "judge N responses a query, keep the best")
+    best = _add(
+        commands, "best-of-n", "rollouts.best_of_n:main", "judge N responses a query, keep the best"
+    )
     best.add_argument("--config", required=True, **CONFIG[1])
     _flags(best, SET, STRICT)
 
@@ -43,13 +51,23 @@ def parser() -> argparse.ArgumentParser:
         ("compare", "compare the responses of every row (query, response_1, response_2)"),
     ):
         command = _add(commands, name, f"rollouts.score:{name}", text)
-        command.add_argument("--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet")
-        command.add_argument("--output", required=True, metavar="FILE", help="JSON lines, same order")
+        command.add_argument(
+            "--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet"
+        )
+        command.add_argument(
+            "--output", required=True, metavar="FILE", help="JSON lines, same order"
+        )
         _flags(command, CONFIG, SET, STRICT)
 
-    parse = _add(commands, "parse", "autoj_reward.debug:parse", "show what the parser reads in judge texts")
-    parse.add_argument("--input", required=True, metavar="FILE", dest="source", help="rows with `text`; - is stdin")
-    parse.add_argument("--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format")
+    parse = _add(
+        commands, "parse", "autoj_reward.debug:parse", "show what the parser reads in judge texts"
+    )
+    parse.add_argument(
+        "--input", required=True, metavar="FILE", dest="source", help="rows with `text`; - is stdin"
+    )
+    parse.add_argument(
+        "--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format"
+    )
     parse.add_argument("--pairwise", action="store_true", help="texts compare two responses")
 
     models = _add(commands, "models", "autoj_reward.debug:models", "list the models known by name")
@@ -85,9 +103,9 @@ def _add(
     return command
 
 
-def _flags(command: argparse.ArgumentParser, *flags: tuple[str, dict[str, object]]) -> None:
+def _flags(command: argparse.ArgumentParser, *flags: Flag) -> None:
     for name, options in flags:
-        command.add_argument(name, **options)  # type: ignore[arg-type]
+        command.add_argument(name, **options)
 
 
 def _leaf(group: BaseException) -> BaseException:

@@ -12,7 +12,7 @@ from autoj_reward.rows import read_texts
 
 
 def parse(source: str, format_name: str, pairwise: bool) -> int:
-    """Print what the parser reads in each judge text, one JSON line each, and a count at the end."""
+    """Print what the parser reads in each judge text, a JSON line each, and a count at the end."""
     fmt = load_format(format_name)
     rows = read_texts(source)
     outcomes: Counter[str] = Counter()

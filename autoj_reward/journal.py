@@ -58,7 +58,7 @@ class Journal:
     def get(self, judge: str, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         """What is on record for these inputs. `unavailable` is recorded but never given back."""
         keys = {judgement_key(judge, item): item for item in items}
-        found = {}
+        found: dict[JudgeInput, Judgement] = {}
         for chunk in _chunks(list(keys), 500):
             marks = ",".join("?" * len(chunk))
             rows = self._execute(
@@ -90,8 +90,12 @@ class Journal:
         rows = self._execute("SELECT samples FROM samples WHERE key = ?", (_key(policy, query),))
         if not rows:
             return None
+        kept = json.loads(rows[0][0])
         return Sampled(
-            **{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(rows[0][0]).items()}
+            tuple(kept["responses"]),
+            tuple(kept["logprobs"]),
+            tuple(kept["finished"]),
+            kept["tokens_out"],
         )
 
     def put_samples(self, policy: str, query: str, sampled: Sampled) -> None:

@@ -173,7 +173,11 @@ class BadRow:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}"
-        return f"{where}: field {self.field!r}: {self.reason}" if self.field else f"{where}: {self.reason}"
+        return (
+            f"{where}: field {self.field!r}: {self.reason}"
+            if self.field
+            else f"{where}: {self.reason}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

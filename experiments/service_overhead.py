@@ -16,6 +16,7 @@ import os
 import platform
 import statistics
 import time
+from typing import Any
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared
@@ -43,7 +44,9 @@ SENTENCES = (
 def candidates(round_number: int) -> list[Candidate]:
     """Two queries of 32 responses of different length; the round number makes them new."""
     return [
-        Candidate(query, f"Answer {round_number}.{n}. " + "".join(SENTENCES[: 1 + n % 5]) * (1 + n % 4))
+        Candidate(
+            query, f"Answer {round_number}.{n}. " + "".join(SENTENCES[: 1 + n % 5]) * (1 + n % 4)
+        )
         for query in QUERIES
         for n in range(32)
     ]
@@ -68,7 +71,9 @@ class BareEngine:
         started = time.monotonic()
         inputs = [JudgeInput(c.query, (c.response,)) for c in given]
         prompts = [self.tokens.ids(render(item, self.format)) for item in inputs]
-        outputs = self._generate(prompts, self.params(max_tokens=self.config.max_tokens, temperature=0))
+        outputs = self._generate(
+            prompts, self.params(max_tokens=self.config.max_tokens, temperature=0)
+        )
         critiques = time.monotonic() - started
         contexts, asked = [], []
         labels = self.format.scale.labels
@@ -79,7 +84,9 @@ class BareEngine:
             slot = self.format.single.force
             if not isinstance(parsed, ParseFailure):
                 slot = own.text[parsed.opened : parsed.start]
-            context, spelled = slot_tokens(self.tokens, Prepared((), tuple(prompt)), own, keep, slot, labels)
+            context, spelled = slot_tokens(
+                self.tokens, Prepared((), tuple(prompt)), own, keep, slot, labels
+            )
             one, zero = spelled["10"]
             contexts += [context, [*context, one]]
             asked += [sorted({ids[0] for ids in spelled.values()}), [zero]]
@@ -88,9 +95,10 @@ class BareEngine:
         tokens = sum(len(o.outputs[0].token_ids) for o in [*outputs, *reads])
         return critiques, time.monotonic() - started, tokens
 
-    def _generate(self, prompts, params):  # type: ignore[no-untyped-def]
+    def _generate(self, prompts: list[list[int]], params: Any) -> list[Any]:
         given = [{"prompt_token_ids": ids} for ids in prompts]
-        return self.llm.generate(given, params, use_tqdm=False)
+        outputs: list[Any] = self.llm.generate(given, params, use_tqdm=False)
+        return outputs
 
 
 async def measure(config: JudgeConfig, rounds: int) -> None:
@@ -115,7 +123,8 @@ async def measure(config: JudgeConfig, rounds: int) -> None:
             out = sum(j.usage.tokens_out for j in found)
             ok = sum(j.ok for j in found)
             print(
-                f"round {number}: bare {alone:.2f} s ({critiques:.2f} s critiques, {tokens} tokens), "
+                f"round {number}: bare {alone:.2f} s "
+                f"({critiques:.2f} s critiques, {tokens} tokens), "
                 f"service {served:.2f} s ({ok} of {len(found)} ok, {out} tokens), "
                 f"ratio {served / alone:.3f}",
                 flush=True,
@@ -127,12 +136,16 @@ async def measure(config: JudgeConfig, rounds: int) -> None:
     to_critiques = statistics.median(served / critiques for critiques, _, served in rows)
     print(f"machine: {platform.processor() or platform.machine()}, {os.cpu_count()} cores")
     print(f"median ratio to the same judging on the bare engine: {ratio:.3f}")
-    print(f"median ratio to the bare engine's critiques alone (no slot readings): {to_critiques:.3f}")
+    print(
+        f"median ratio to the bare engine's critiques alone (no slot readings): {to_critiques:.3f}"
+    )
 
 
 def main() -> None:
     """Parse the flags and measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after a warm-up")
     parser.add_argument("--max-tokens", type=int, default=128, help="tokens a critique")
     parser.add_argument("--model", default="default", help="judge model")

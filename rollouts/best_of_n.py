@@ -134,7 +134,8 @@ async def _candidates(
     groups = []
     for row in rows:
         if row.responses is not None:
-            responses, logprobs = row.responses, row.logprobs or (None,) * len(row.responses)
+            responses = row.responses
+            logprobs: Sequence[float | None] = row.logprobs or (None,) * len(responses)
         else:
             answer = sampled[row.query]
             if isinstance(answer, str):
@@ -161,7 +162,8 @@ async def _judge(
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.reused += reused
             counts.new += Usage() if reused else judgement.usage
-            bar.total += judgement.verdict is not None  # tie-breaks come on top
+            if judgement.verdict is not None:
+                bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
 
         async with open_judge(

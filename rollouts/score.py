@@ -140,6 +140,9 @@ async def _judge(
     total: int,
 ) -> list[dict[str, Any]]:
     with tqdm(total=total, desc="judging", unit="judgement") as bar:
-        progress = lambda _judgement, _reused: bar.update() and None  # noqa: E731
+
+        def progress(_judgement: Judgement, _reused: bool) -> None:
+            bar.update()
+
         async with open_judge(config.judge, journal=journal, progress=progress) as reward:
             return await work(reward)

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from autoj_reward.config import JudgeConfig
@@ -22,7 +23,7 @@ from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.replica import judge_name
-from autoj_reward.types import Candidate, JudgeInput, Outcome, Verdict
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -39,22 +40,40 @@ CONFIG = JudgeConfig(max_tokens=48, max_model_len=2048, kv_cache_gib=0.5)
 READING = CONFIG.model_copy(update={"critique": False})
 
 
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Environment variables for engines started here or by Ray, as they were before at the end."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[RewardClient]:
-    """A judge on Ray Serve that rates right after the prompt: one engine, no separate process."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # inherited by Ray's workers; starts faster
+    """A judge on Ray Serve that rates with short critiques: one engine, no separate process."""
     from autoj_reward.serve.cluster import Cluster
 
     cluster = Cluster()
-    try:
-        yield RewardClient(cluster.deploy_judge(CONFIG), deadline_s=300)
-    finally:
-        del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"]
-        cluster.close()
+    with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0"):  # starts faster
+        try:
+            yield RewardClient(cluster.deploy_judge(CONFIG), deadline_s=300)
+        finally:
+            cluster.close()
 
 
 def replica_processes() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if "ServeReplica:judge" in " ".join(p.info["cmdline"] or ())]
+    return [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if "ServeReplica:judge" in " ".join(p.info["cmdline"] or ())
+    ]
 
 
 def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> None:
@@ -62,7 +81,9 @@ def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> No
     for response, judgement in zip(RESPONSES, found, strict=True):
         assert judgement.outcome is Outcome.OK, (response[:40], judgement.reason)
         rating = judgement.rating
-        assert rating is not None and rating.distribution is not None and rating.expected is not None
+        assert (
+            rating is not None and rating.distribution is not None and rating.expected is not None
+        )
         assert 1 <= rating.value <= 10 and 1 <= rating.expected <= 10
         total = sum(p for _, p in rating.distribution)
         assert 0 < total <= 1 + 1e-4 and rating.outside == pytest.approx(1 - total, abs=1e-4)
@@ -88,41 +109,68 @@ def test_comparison_joins_both_orders(client: RewardClient) -> None:
 def test_a_killed_replica_loses_nothing(client: RewardClient, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     asked = [Candidate(QUERY, f"Idea {n}: stay in bed.") for n in range(24)]
-    seen = []
+    seen: list[Judgement] = []
+    first = asyncio.Event()
+
+    def progress(judgement: Judgement, _reused: bool) -> None:
+        seen.append(judgement)
+        first.set()
+
     watched = RewardClient(
-        client.backend, journal=journal, deadline_s=300, chunk=4, max_in_flight=8,
-        progress=lambda judgement, _: seen.append(judgement),
+        client.backend,
+        journal=journal,
+        deadline_s=300,
+        chunk=4,
+        max_in_flight=8,
+        progress=progress,
     )
 
-    async def run() -> list[object]:
+    async def run() -> list[Judgement]:
         rating = asyncio.create_task(watched.rate(asked))
-        while not seen:
-            await asyncio.sleep(0.05)
+        await first.wait()
         [victim] = replica_processes()
         os.kill(victim.pid, signal.SIGKILL)
-        return list(await rating)
+        return await rating
 
     found = asyncio.run(run())
-    assert len(found) == 24 and all(j.ok for j in found)  # type: ignore[attr-defined]
+    assert len(found) == 24 and all(j.ok for j in found)
     assert len(seen) == 24, "each candidate is answered exactly once"
     journal.close()
 
 
 def test_the_job_from_the_command_line(client: RewardClient, tmp_path: Path) -> None:
-    rows = [{"query": QUERY, "id": 7}, {"query": 5}, {"query": "Say hello.", "responses": ["Hello!", ""]}]
+    rows = [
+        {"query": QUERY, "id": 7},
+        {"query": 5},
+        {"query": "Say hello.", "responses": ["Hello!", ""]},
+    ]
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     sets = [
-        f"input={source}", f"output={tmp_path / 'out'}", "policy.n=4", "policy.max_tokens=24",
-        "policy.max_model_len=512", "policy.kv_cache_gib=0.25", "judge.max_tokens=24",
-        "judge.max_model_len=2048", "judge.kv_cache_gib=0.5",
+        f"input={source}",
+        f"output={tmp_path / 'out'}",
+        "policy.n=4",
+        "policy.max_tokens=24",
+        "policy.max_model_len=512",
+        "policy.kv_cache_gib=0.25",
+        "judge.max_tokens=24",
+        "judge.max_model_len=2048",
+        "judge.kv_cache_gib=0.5",
     ]
-    command = [sys.executable, "-m", "autoj_reward.cli", "best-of-n", "--config", "configs/best_of_32.yaml"]
+    command = [
+        sys.executable,
+        "-m",
+        "autoj_reward.cli",
+        "best-of-n",
+        "--config",
+        "configs/best_of_32.yaml",
+    ]
     command += [word for item in sets for word in ("--set", item)]
-    environment = {**os.environ, "RAY_ADDRESS": ""}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    selections = [json.loads(x) for x in (tmp_path / "out/selections.jsonl").read_text().splitlines()]
+    selections = [
+        json.loads(x) for x in (tmp_path / "out/selections.jsonl").read_text().splitlines()
+    ]
     assert [s["line"] for s in selections] == [1, 3] and selections[0]["extra"] == {"id": 7}
     assert len(selections[0]["ratings"]) == 4
     judged = [json.loads(x) for x in (tmp_path / "out/judgements.jsonl").read_text().splitlines()]
@@ -150,11 +198,8 @@ def test_rating_distribution_equals_transformers() -> None:
         finally:
             await replica.close()
 
-    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    try:
+    with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind"):
         found = asyncio.run(ask())
-    finally:
-        del os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"], os.environ["VLLM_CPU_OMP_THREADS_BIND"]
     folder = resolve(READING).path
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

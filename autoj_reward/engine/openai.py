@@ -89,7 +89,7 @@ class OpenAIEngine:
         return Prepared(prompt, tuple(ids))
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        body = {
+        body: dict[str, Any] = {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,

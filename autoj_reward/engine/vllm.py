@@ -16,7 +16,6 @@ from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
-
 CPU_SEQUENCES = 64
 """Most sequences a CPU replica runs at once; more would only evict each other's KV cache."""
 
@@ -59,7 +58,9 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(self.config, self.model)))
+            self._llm = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(**engine_arguments(self.config, self.model))
+            )
         except Exception as error:
             raise ModelError(
                 f"vLLM could not start {self.model.path!r}: {error or type(error).__name__}. The "
@@ -130,8 +131,10 @@ class VllmEngine:
         started = time.monotonic()
         last = None
         try:
-            async for last in self._llm.generate({"prompt_token_ids": ids}, params, uuid.uuid4().hex):
-                pass
+            async for output in self._llm.generate(
+                {"prompt_token_ids": ids}, params, uuid.uuid4().hex
+            ):
+                last = output
         except VLLMValidationError as error:
             raise InputRejected(f"vLLM refused the request: {error}") from error
         except EngineDeadError as error:

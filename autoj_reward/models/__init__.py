@@ -54,7 +54,9 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     downloads it unless HF_HUB_OFFLINE is set.
     """
     if config.kind != "vllm":
-        return ResolvedModel(config.model, f"{config.kind}:{config.base_url or ''}:{config.model}", "cpu")
+        return ResolvedModel(
+            config.model, f"{config.kind}:{config.base_url or ''}:{config.model}", "cpu"
+        )
     device = _device()
     if config.model in BUILT_IN:
         from autoj_reward.models.built_in import build

@@ -33,7 +33,9 @@ def parse_comparison(text: str, fmt: JudgeFormat) -> ParsedVerdict | ParseFailur
     start = opened.end()
     for name, spellings in slot.labels.items():
         for label in spellings:
-            found = re.compile(re.escape(label) + r"(?![0-9A-Za-z])", re.IGNORECASE).match(text, start)
+            found = re.compile(re.escape(label) + r"(?![0-9A-Za-z])", re.IGNORECASE).match(
+                text, start
+            )
             if found is None:
                 continue
             if re.compile(r"\s*/").match(text, found.end()):

@@ -29,10 +29,7 @@ class ParseFailure:
 
 def last_open(text: str, slot: Slot) -> re.Match[str] | None:
     """The last place where the verdict slot opens."""
-    match = None
-    for match in slot.open_re.finditer(text):
-        pass
-    return match
+    return max(slot.open_re.finditer(text), key=re.Match.start, default=None)
 
 
 def parse_rating(text: str, fmt: JudgeFormat) -> ParsedRating | ParseFailure:

@@ -107,7 +107,9 @@ class JudgeFormat(Block):
     @property
     def digest(self) -> str:
         """SHA-256 over the definition and every template byte."""
-        body = self.model_dump_json() + "".join(f"\0{k}\0{v}" for k, v in sorted(self.texts.items()))
+        body = self.model_dump_json() + "".join(
+            f"\0{k}\0{v}" for k, v in sorted(self.texts.items())
+        )
         return hashlib.sha256(body.encode()).hexdigest()
 
 
@@ -160,11 +162,15 @@ def _check_slot(fmt: JudgeFormat, slot: Slot, template: str, path: Path) -> None
     known = {"query", *responses, *fmt.constants}
     for placeholder, source in slot.fields.items():
         if source not in known:
-            raise FormatError(f"{path}: field {placeholder!r} is {source!r}, not in {sorted(known)}")
+            raise FormatError(
+                f"{path}: field {placeholder!r} is {source!r}, not in {sorted(known)}"
+            )
     if unused := {"query", *responses} - set(slot.fields.values()):
         raise FormatError(f"{path}: {slot.template} never shows {sorted(unused)}")
     for pattern in (slot.open, slot.close):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise FormatError(f"{path}: {pattern!r} is not a regular expression: {error}") from error
+            raise FormatError(
+                f"{path}: {pattern!r} is not a regular expression: {error}"
+            ) from error

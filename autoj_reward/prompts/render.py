@@ -40,7 +40,9 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     slot = fmt.slot(item.kind)
     names = ("response",) if item.kind == "single" else ("response_1", "response_2")
     values = {"query": Part(item.query, trusted=False)}
-    values |= {n: Part(r, trusted=False, response=True) for n, r in zip(names, item.responses, strict=True)}
+    values |= {
+        n: Part(r, trusted=False, response=True) for n, r in zip(names, item.responses, strict=True)
+    }
     values |= {name: Part(text) for name, text in fmt.constants.items()}
     messages = []
     if slot.system is not None:

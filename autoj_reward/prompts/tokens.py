@@ -40,7 +40,9 @@ class PromptTokenizer:
         self._added = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.content}
         self._strip = {i: t.rstrip for i, t in tokenizer.added_tokens_decoder.items()}
         spelled = sorted(self._added, key=len, reverse=True)
-        self._control_re = re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
+        self._control_re = (
+            re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
+        )
 
     def ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a whole prompt, ready for generation."""
@@ -74,7 +76,9 @@ class PromptTokenizer:
         return ids
 
     def _encode(self, text: str) -> list[int]:
-        out = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        out = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
         return list(out["input_ids"])
 
     def _wrapped(self, prompt: Prompt) -> str:
@@ -129,9 +133,7 @@ class PromptTokenizer:
         ids = self.ids(prompt)
         if len(ids) <= budget:
             return prompt, ids, False
-        lengths = [
-            len(self._encode(p.text)) for m in prompt for p in m.parts if p.response
-        ]
+        lengths = [len(self._encode(p.text)) for m in prompt for p in m.parts if p.response]
         fixed = len(ids) - sum(lengths)
         room = (budget - fixed) // max(1, len(lengths)) - 8
         while room >= 16:

@@ -58,7 +58,9 @@ def swap_consistent(forward: Judgement, backward: Judgement | None) -> Compariso
     if failed:
         reason = "; ".join(f"{o.outcome.value}: {o.reason}" for o in failed)
         return Comparison(Verdict.FAILED, orders, reason)
-    verdicts = {o.verdict if k == 0 else o.verdict.swapped() for k, o in enumerate(orders) if o.verdict}
+    verdicts = {
+        o.verdict if k == 0 else o.verdict.swapped() for k, o in enumerate(orders) if o.verdict
+    }
     if len(verdicts) == 1:
         return Comparison(verdicts.pop(), orders)
     return Comparison(Verdict.INCONSISTENT, orders, "the two orders disagree")

@@ -1,4 +1,4 @@
-"""The generative judge: prompt, engine, parse, and the reading at the rating slot, for one input."""
+"""The generative judge: prompt, engine, parse, and the reading at the rating slot."""
 
 from __future__ import annotations
 
@@ -129,7 +129,11 @@ class GenerativeJudge:
         label = max(read.probs, key=lambda pair: pair[1])[0]
         confidence = tuple((slot.canonical[name].value, p) for name, p in read.probs)
         return Judgement(
-            Outcome.OK, verdict=slot.canonical[label], confidence=confidence, forced=True, usage=usage
+            Outcome.OK,
+            verdict=slot.canonical[label],
+            confidence=confidence,
+            forced=True,
+            usage=usage,
         )
 
 

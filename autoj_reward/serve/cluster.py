@@ -136,7 +136,7 @@ class Cluster:
 class _ServedJudge:
     """JudgeReplica as a Serve deployment."""
 
-    async def __init__(self, config: JudgeConfig) -> None:
+    async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
         self._replica = JudgeReplica(config, on_death=end_process)
         await self._replica.start()
 
@@ -151,7 +151,7 @@ class _ServedJudge:
 class _ServedPolicy:
     """PolicyReplica as a Serve deployment."""
 
-    async def __init__(self, config: PolicyConfig) -> None:
+    async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
         self._replica = PolicyReplica(config)
         await self._replica.start()
 

@@ -29,7 +29,7 @@ async def open_judge(
     cluster: where to put replicas; by default one of its own, gone at the end.
 
     >>> async with open_judge(JudgeConfig()) as reward:
-    ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters light.")])
+    ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
     serving = config.serve
     options = {"journal": journal, "critiques": config.critiques, "progress": progress}

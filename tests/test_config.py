@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.config import (
+    BestOfNConfig,
+    Block,
+    JudgeConfig,
+    PolicyConfig,
+    ScoreConfig,
+    load_config,
+)
+from autoj_reward.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+JOB = {"input": "q.jsonl", "output": "runs/x"}
+
+
+def written(folder: Path, data: Any) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_config_of_the_repository_loads(path: Path) -> None:
+    kind: type[Block] = BestOfNConfig if path.name.startswith("best_of_") else ScoreConfig
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    shown = load_config(kind, path).model_dump(mode="json")
+    assert shown["judge"].items() >= {k: v for k, v in given["judge"].items() if k != "serve"}.items()
+
+
+def test_there_are_configs() -> None:
+    assert {"best_of_32.yaml", "score.yaml"} <= {path.name for path in CONFIGS}
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "known"),
+    [
+        pytest.param({"ouput": 1}, "ouput", "journal, judge, output, policy", id="top"),
+        pytest.param({"judge": {"modle": "x"}}, "judge.modle", "max_model_len, max_tokens", id="block"),
+        pytest.param(
+            {"judge": {"serve": {"replica": 2}}},
+            "judge.serve.replica",
+            "deadline_s, max_ongoing, num_cpus, num_gpus, replicas",
+            id="third level",
+        ),
+        pytest.param({"policy": {"N": 4}}, "policy.N", "max_tokens, model, n, quantization", id="optional"),
+        pytest.param({"policy": {"serve": {"x": 4}}}, "policy.serve.x", "deadline_s", id="below it"),
+    ],
+)
+def test_an_unknown_key_is_named_with_what_is_known(
+    tmp_path: Path, data: dict[str, Any], key: str, known: str
+) -> None:
+    path = written(tmp_path, JOB | data)
+    with pytest.raises(ConfigError) as caught:
+        load_config(BestOfNConfig, path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: unknown key {key!r} (known here: ")
+    assert known in message
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        pytest.param({"judge": {"max_tokens": "many"}}, ["judge.max_tokens", "'many'"], id="type"),
+        pytest.param({"judge": {"max_tokens": 0}}, ["judge.max_tokens", "'0'"], id="range"),
+        pytest.param({"judge": {"dtype": "int4"}}, ["judge.dtype", "'int4'"], id="choice"),
+        pytest.param({"judge": "default"}, ["judge", "'default'"], id="no block"),
+        pytest.param({"tie_break": ["coin"]}, ["tie_break.0", "'coin'"], id="rule"),
+        pytest.param(
+            {"tie_break": ["first", "first"]}, ["tie_break names a rule twice"], id="rule twice"
+        ),
+        pytest.param({"judge": {"serve": {"replicas": 0}}}, ["it must be at least 1"], id="replicas"),
+        pytest.param({"judge": {"critiques": 3}}, ["set a temperature"], id="equal critiques"),
+        pytest.param({"judge": {"max_tokens": 4096}}, ["no room for the prompt"], id="no room"),
+        pytest.param({"judge": {"kind": "openai"}}, ["base_url is for kind: openai"], id="no url"),
+        pytest.param({"judge": {"base_url": "http://x"}}, ["base_url is for kind"], id="url alone"),
+        pytest.param(
+            {"judge": {"seed": "a", "top_p": 2}}, ["judge.seed", "judge.top_p"], id="all at once"
+        ),
+        pytest.param({"input": None}, ["input", "'None'"], id="null"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path: Path, data: dict[str, Any], parts: list[str]) -> None:
+    path = written(tmp_path, JOB | data)
+    with pytest.raises(ConfigError) as caught:
+        load_config(BestOfNConfig, path)
+    assert str(caught.value).startswith(f"{path}: ")
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_missing_keys_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"key 'input' is missing; key 'output' is missing"):
+        load_config(BestOfNConfig, written(tmp_path, ""))
+
+
+@pytest.mark.parametrize(
+    ("sets", "read", "value"),
+    [
+        pytest.param(["swap=false"], lambda c: c.swap, False, id="top"),
+        pytest.param(["judge.max_tokens=7"], lambda c: c.judge.max_tokens, 7, id="over the file"),
+        pytest.param(["judge.serve.replicas=3"], lambda c: c.judge.serve.replicas, 3, id="new block"),
+        pytest.param(["judge.model=a=b"], lambda c: c.judge.model, "a=b", id="equals sign"),
+        pytest.param(["judge.revision="], lambda c: c.judge.revision, None, id="empty is null"),
+        pytest.param(["judge.seed=1", "judge.seed=2"], lambda c: c.judge.seed, 2, id="last wins"),
+        pytest.param(
+            ["judge.script={fail: {a: hang}}"],
+            lambda c: c.judge.script,
+            {"fail": {"a": "hang"}},
+            id="mapping",
+        ),
+    ],
+)
+def test_overrides(tmp_path: Path, sets: list[str], read: Any, value: Any) -> None:
+    path = written(tmp_path, {"judge": {"max_tokens": 5, "temperature": 0.5}})
+    config = load_config(ScoreConfig, path, sets)
+    assert read(config) == value
+    assert config.judge.temperature == 0.5
+
+
+def test_overrides_alone_make_a_config() -> None:
+    assert load_config(ScoreConfig, None, ["judge.seed=4"]).judge.seed == 4
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        pytest.param("judge.seed", "write it as key=value", id="no value"),
+        pytest.param("=3", "write it as key=value", id="no key"),
+        pytest.param("swap.seed=3", "'swap' is not a block", id="below a value"),
+        pytest.param("judge.model=[", "not valid YAML", id="bad YAML"),
+        pytest.param("judge.model=2001-99-99", "not valid YAML", id="no date"),
+        pytest.param("judge.modle=x", "unknown key 'judge.modle'", id="unknown key"),
+    ],
+)
+def test_a_wrong_override_is_named(tmp_path: Path, item: str, said: str) -> None:
+    path = written(tmp_path, {"swap": True})
+    with pytest.raises(ConfigError) as caught:
+        load_config(ScoreConfig, path, [item])
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("judge: [", "not valid YAML", id="syntax"),
+        pytest.param("a: 2001-99-99", "not valid YAML", id="no date"),
+        pytest.param("- judge", "must be a mapping, not list", id="list"),
+        pytest.param("judge", "must be a mapping, not str", id="text"),
+        pytest.param("judge: !!python/object:os.system {}", "not valid YAML", id="python tag"),
+    ],
+)
+def test_a_file_that_is_no_config(tmp_path: Path, text: str, said: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(ScoreConfig, path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("none.yaml", "No such file"), (".", "Is a directory")], ids=str
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot read the config: {said}"):
+        load_config(ScoreConfig, tmp_path / name)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"judge: \xff\xfe")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load_config(ScoreConfig, path)
+
+
+def test_configs_are_frozen_and_defaults_are_the_papers() -> None:
+    policy, judge = PolicyConfig(), JudgeConfig()
+    assert (policy.n, policy.temperature, judge.temperature) == (32, 1.0, 0.0)
+    assert BestOfNConfig.model_validate(JOB).tie_break == (
+        "policy_logprob",
+        "expected_rating",
+        "pairwise",
+        "first",
+    )
+    with pytest.raises(ValueError, match="frozen"):
+        judge.seed = 3  # type: ignore[misc]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import autoj_reward
+
+ROOT = Path(__file__).parent.parent
+HEAVY = {"torch", "ray", "vllm", "transformers"}
+
+# A stage imports itself and what stands left of it.
+STAGES = (
+    ("types", "errors", "config", "rows", "row_checks", "row_sources"),
+    ("prompts",),
+    ("models",),
+    ("engine",),
+    ("parse",),
+    ("reward",),
+    ("journal",),
+    ("serve",),
+    ("trainer",),
+    ("cli", "debug"),
+)
+RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
+SOURCES = sorted(
+    path
+    for folder in ("autoj_reward", "rollouts", "experiments")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, inside functions too; `from a import b` as a.b."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own_stages(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imported(path)]
+    return {p[1] for p in parts if p[0] == "autoj_reward" and len(p) > 1}
+
+
+def test_the_files_are_found() -> None:
+    names = set(map(name_of, SOURCES))
+    assert {"autoj_reward.types", "autoj_reward.serve.client", "rollouts.best_of_n"} <= names
+    assert "types" in own_stages(ROOT / "autoj_reward/serve/client.py")
+
+
+PACKAGE = [p for p in SOURCES if name_of(p).startswith("autoj_reward.")]
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
+def test_a_stage_imports_only_to_its_left(path: Path) -> None:
+    stage = name_of(path).split(".")[1]
+    assert stage in RANK, f"{path}: name its stage in STAGES"
+    used = own_stages(path)
+    assert used <= set(RANK)
+    assert {name for name in used if RANK[name] > RANK[stage]} == set()
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
+def test_the_package_imports_neither_rollouts_nor_experiments(path: Path) -> None:
+    assert {name.split(".")[0] for name in imported(path)} & {"rollouts", "experiments"} == set()
+
+
+@pytest.mark.parametrize(
+    ("library", "only"),
+    [("vllm", "autoj_reward.engine.vllm"), ("ray", "autoj_reward.serve.cluster")],
+)
+def test_one_file_imports(library: str, only: str) -> None:
+    users = {
+        name_of(path)
+        for path in SOURCES
+        if not name_of(path).startswith("experiments")
+        and library in {name.split(".")[0] for name in imported(path)}
+    }
+    assert users == {only}
+
+
+def loaded(code: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after running the code."""
+    show = "import sys; print(*{m.split('.')[0] for m in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{show}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+        timeout=60,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("code", "banned"),
+    [
+        ("import autoj_reward", {*HEAVY, "pydantic", "yaml", "numpy", "httpx"}),
+        ("import autoj_reward.types", {*HEAVY, "pydantic", "yaml", "numpy", "httpx"}),
+        ("import autoj_reward.errors", {*HEAVY, "pydantic", "yaml", "numpy", "httpx"}),
+        ("import autoj_reward.config", HEAVY),
+        ("from autoj_reward import *", HEAVY),
+        ("import autoj_reward.serve.session, autoj_reward.serve.replica", HEAVY),
+        ("import autoj_reward.engine.openai, autoj_reward.engine.fake", HEAVY),
+    ],
+    ids=str,
+)
+def test_importing_stays_cheap(code: str, banned: set[str]) -> None:
+    found = loaded(code)
+    assert "autoj_reward" in found
+    assert found & banned == set()
+
+
+def test_the_public_names() -> None:
+    assert autoj_reward.__all__ == [
+        "AutojError",
+        "Candidate",
+        "Comparison",
+        "JudgeConfig",
+        "Judgement",
+        "Outcome",
+        "Rating",
+        "RewardClient",
+        "Selection",
+        "Verdict",
+        "load_config",
+        "open_judge",
+    ]
+    for name in autoj_reward.__all__:
+        value = getattr(autoj_reward, name)
+        assert value.__name__ == name
+        assert value.__module__.startswith("autoj_reward.")
+    assert set(autoj_reward.__all__) <= set(dir(autoj_reward))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'judge_everything'"):
+        autoj_reward.judge_everything  # noqa: B018
