@@ -116,7 +116,7 @@ class Journal:
         for judge, given, text, at in self._execute(
             "SELECT judge, input, judgement, at FROM judgements ORDER BY at", ()
         ):
-            yield {"judge": judge, "at": at, "input": json.loads(given), **json.loads(text)}
+            yield {"at": at, "input": json.loads(given), **json.loads(text), "judge": judge}
 
     def close(self) -> None:
         self._db.close()

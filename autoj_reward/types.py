@@ -68,7 +68,7 @@ class Rating:
     value: the rating the judge wrote (half points are legal); the most probable one if forced.
     distribution: (label, probability) for every whole rating of the scale, as read at the
         rating slot and not renormalised; None where the engine gives no log-probabilities.
-    expected: mean of the distribution after renormalising; None without one.
+    expected: mean of the distribution after renormalising; None without one or without any mass.
     outside: probability at the slot that belongs to no valid rating, 0..1.
     forced: the judge did not write a rating, so the slot was forced (`Rating: [[`).
     """

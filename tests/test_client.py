@@ -327,7 +327,9 @@ async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path
 
 async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
     stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample))
-    found = await RewardClient(stub, critiques=3).rate([Candidate("q", "x"), Candidate("q", "xxxx")])
+    found = await RewardClient(stub, critiques=3).rate(
+        [Candidate("q", "x"), Candidate("q", "xxxx")]
+    )
     assert values(found) == [3, 6]  # (1 + 3 + 5) / 3, (4 + 6 + 8) / 3
     assert [len(call) for call in stub.calls] == [6]
     assert [(i.responses[0], i.sample) for i in stub.asked[:3]] == [("x", 0), ("x", 1), ("x", 2)]
@@ -335,7 +337,9 @@ async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
 
 async def test_compare_asks_both_orders() -> None:
     stub = Stub(answer=verdict)
-    found = await RewardClient(stub).compare([("q", "long", "s"), ("q", "s", "t"), ("p", "a", "bb")])
+    found = await RewardClient(stub).compare(
+        [("q", "long", "s"), ("q", "s", "t"), ("p", "a", "bb")]
+    )
     assert [c.verdict for c in found] == [Verdict.FIRST, Verdict.TIE, Verdict.SECOND]
     assert [len(c.orders) for c in found] == [2, 2, 2]
     assert {i.responses for i in stub.asked if i.query == "p"} == {("a", "bb"), ("bb", "a")}

@@ -31,7 +31,9 @@ def test_every_config_of_the_repository_loads(path: Path) -> None:
     kind: type[Block] = BestOfNConfig if path.name.startswith("best_of_") else ScoreConfig
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
     shown = load_config(kind, path).model_dump(mode="json")
-    assert shown["judge"].items() >= {k: v for k, v in given["judge"].items() if k != "serve"}.items()
+    assert (
+        shown["judge"].items() >= {k: v for k, v in given["judge"].items() if k != "serve"}.items()
+    )
 
 
 def test_there_are_configs() -> None:
@@ -42,15 +44,21 @@ def test_there_are_configs() -> None:
     ("data", "key", "known"),
     [
         pytest.param({"ouput": 1}, "ouput", "journal, judge, output, policy", id="top"),
-        pytest.param({"judge": {"modle": "x"}}, "judge.modle", "max_model_len, max_tokens", id="block"),
+        pytest.param(
+            {"judge": {"modle": "x"}}, "judge.modle", "max_model_len, max_tokens", id="block"
+        ),
         pytest.param(
             {"judge": {"serve": {"replica": 2}}},
             "judge.serve.replica",
             "deadline_s, max_ongoing, num_cpus, num_gpus, replicas",
             id="third level",
         ),
-        pytest.param({"policy": {"N": 4}}, "policy.N", "max_tokens, model, n, quantization", id="optional"),
-        pytest.param({"policy": {"serve": {"x": 4}}}, "policy.serve.x", "deadline_s", id="below it"),
+        pytest.param(
+            {"policy": {"N": 4}}, "policy.N", "max_tokens, model, n, quantization", id="optional"
+        ),
+        pytest.param(
+            {"policy": {"serve": {"x": 4}}}, "policy.serve.x", "deadline_s", id="below it"
+        ),
     ],
 )
 def test_an_unknown_key_is_named_with_what_is_known(
@@ -75,7 +83,9 @@ def test_an_unknown_key_is_named_with_what_is_known(
         pytest.param(
             {"tie_break": ["first", "first"]}, ["tie_break names a rule twice"], id="rule twice"
         ),
-        pytest.param({"judge": {"serve": {"replicas": 0}}}, ["it must be at least 1"], id="replicas"),
+        pytest.param(
+            {"judge": {"serve": {"replicas": 0}}}, ["it must be at least 1"], id="replicas"
+        ),
         pytest.param({"judge": {"critiques": 3}}, ["set a temperature"], id="equal critiques"),
         pytest.param({"judge": {"max_tokens": 4096}}, ["no room for the prompt"], id="no room"),
         pytest.param({"judge": {"kind": "openai"}}, ["base_url is for kind: openai"], id="no url"),
@@ -105,7 +115,9 @@ def test_missing_keys_are_named(tmp_path: Path) -> None:
     [
         pytest.param(["swap=false"], lambda c: c.swap, False, id="top"),
         pytest.param(["judge.max_tokens=7"], lambda c: c.judge.max_tokens, 7, id="over the file"),
-        pytest.param(["judge.serve.replicas=3"], lambda c: c.judge.serve.replicas, 3, id="new block"),
+        pytest.param(
+            ["judge.serve.replicas=3"], lambda c: c.judge.serve.replicas, 3, id="new block"
+        ),
         pytest.param(["judge.model=a=b"], lambda c: c.judge.model, "a=b", id="equals sign"),
         pytest.param(["judge.revision="], lambda c: c.judge.revision, None, id="empty is null"),
         pytest.param(["judge.seed=1", "judge.seed=2"], lambda c: c.judge.seed, 2, id="last wins"),

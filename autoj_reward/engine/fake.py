@@ -59,11 +59,14 @@ class FakeEngine:
             raise InputRejected("the script says so")
         if fault in ("unparsable", "truncated"):
             return [Generation("a critique without an end", finished=fault == "unparsable")]
+        self._log(responses)
+        text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
+        return [Generation(text, usage=Usage(10, 0, len(text.split()), 0.0))]
+
+    def _log(self, responses: list[str]) -> None:
         if log := self._script.get("log"):
             with open(log, "a", encoding="ascii") as file:
                 file.write(json.dumps(responses) + "\n")
-        text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
-        return [Generation(text, usage=Usage(10, 0, len(text.split()), 0.0))]
 
     def _single(self, response: str) -> str:
         given = self._script.get("ratings", {}).get(response, 1 + len(response) % 10)

@@ -94,7 +94,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
             found.add("template_delimiter")
         if CONTROL.search(response):
             found.add("control_token")
-        if not re.search(r"\w", response):
+        if not re.search(r"[^\W_]", response):
             found.add("empty_response")
     return tuple(sorted(found))
 

@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,13 @@ class PromptTokenizer:
             )
         self.tokenizer = tokenizer
         self.wrapper = wrapper
-        self._added = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.content}
-        self._strip = {i: t.rstrip for i, t in tokenizer.added_tokens_decoder.items()}
+        # Runs of white space that a tokenizer keeps whole (Gemma) control nothing.
+        self._control = {
+            i: t
+            for i, t in tokenizer.added_tokens_decoder.items()
+            if t.content and (t.special or t.content.strip("▁ \t\r\n"))
+        }
+        self._added = {t.content: i for i, t in self._control.items()}
         spelled = sorted(self._added, key=len, reverse=True)
         self._control_re = (
             re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
@@ -50,30 +55,56 @@ class PromptTokenizer:
             return [*self._bos(), *self._text(self._wrapped(prompt))]
         ids: list[int] = []
         for piece in self._chat_pieces(prompt):
-            ids += [piece] if isinstance(piece, int) else self._text(piece)
+            if isinstance(piece, int):
+                ids.append(piece)
+            else:
+                ids += self._text(piece, start=not ids or self._restarts)
         return ids
+
+    @cached_property
+    def _restarts(self) -> bool:
+        """Whether text after a control token is tokenized as at the start, space mark included."""
+        for control, i in self._added.items():
+            head, *rest = self.tokenizer(control + "a", add_special_tokens=False)["input_ids"]
+            if head == i:
+                return bool(rest == self._encode("a"))
+        return True
 
     def _bos(self) -> list[int]:
         ids = self.tokenizer("", add_special_tokens=True)["input_ids"]
         return [i for i in ids if i == self.tokenizer.bos_token_id][:1]
 
-    def _text(self, text: str) -> list[int]:
+    def _text(self, text: str, start: bool = True) -> list[int]:
         if not text:
             return []
-        ids = self._encode(text)
-        planted = [i for i in ids if i in self._strip]
+        ids = self._encode(text) if start else self.continuation(text)
+        planted = self._planted(ids, text)
         if planted and self._control_re:
             # Some tokenizers keep added tokens whole that are not flagged special.
             cuts = [m.start() + 1 for m in self._control_re.finditer(text)]
             bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
-            ids = [i for start, end in bounds for i in self._encode(text[start:end])]
-            planted = [i for i in ids if i in self._strip]
+            head, *rest = [text[a:b] for a, b in bounds]
+            runs = [self._encode(head) if start else self.continuation(head)]
+            runs += [self.continuation(piece) for piece in rest]
+            ids = [i for run in runs for i in run]
+            planted = [
+                i
+                for run, piece in zip(runs, [head, *rest], strict=True)
+                for i in self._planted(run, piece)
+            ]
         if planted:
             raise InputRejected(
                 f"text still holds the control token {self.tokenizer.decode(planted[:1])!r} "
                 "after splitting: this tokenizer cannot keep it apart"
             )
         return ids
+
+    def _planted(self, ids: list[int], text: str) -> list[int]:
+        """Control ids among the ids of a text; an unknown character is none."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is not None and self.tokenizer.unk_token in text:
+            unknown = None
+        return [i for i in ids if i in self._control and i != unknown]
 
     def _encode(self, text: str) -> list[int]:
         out = self.tokenizer(
@@ -117,7 +148,7 @@ class PromptTokenizer:
         for piece in self._control_re.split(shell) if self._control_re else [shell]:
             if piece in self._added:
                 pieces.append(self._added[piece])
-                after_rstrip = self._strip[self._added[piece]]
+                after_rstrip = self._control[self._added[piece]].rstrip
             elif piece:
                 piece = piece.lstrip() if after_rstrip else piece
                 pieces.append(fill.sub(lambda m: untrusted[int(m.group(1))], piece))
@@ -173,7 +204,7 @@ class PromptTokenizer:
         """
         for n in range(len(ids), 0, -1):
             spelled = self.tokenizer.decode(ids[:n], skip_special_tokens=True)
-            if len(spelled) <= end and text.startswith(spelled) and ids[n - 1] not in self._strip:
+            if len(spelled) <= end and text.startswith(spelled) and ids[n - 1] not in self._control:
                 return list(ids[:n]), len(spelled)
         return [], 0
 

@@ -29,8 +29,8 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     rating = Rating(
         value=value,
         distribution=_mean_distribution(read) if read else None,
-        expected=fmean(r.expected for r in read if r.expected is not None) if read else None,
-        outside=fmean(r.outside for r in read if r.outside is not None) if read else None,
+        expected=_mean([r.expected for r in read]),
+        outside=_mean([r.outside for r in read]),
         forced=any(r.forced for r in ratings),
     )
     nearest = min(good, key=lambda pair: abs(pair[1].value - value))[0]
@@ -39,6 +39,11 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     return replace(
         nearest, rating=rating, forced=rating.forced, usage=usage, flags=tuple(sorted(seen))
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return fmean(known) if known else None
 
 
 def _mean_distribution(ratings: Sequence[Rating]) -> tuple[tuple[str, float], ...]:

@@ -29,6 +29,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
         "engine": config.kind,
         "format": fmt.digest,
         "wrapper": wrapper,
+        "tokenizer": config.tokenizer,
         "decoding": [config.critique, config.temperature, config.top_p, config.max_tokens],
         "seed": config.seed if config.temperature > 0 else None,
         "numerics": [config.dtype, config.quantization],
@@ -104,12 +105,12 @@ class GenerativeJudge:
             value = float(max(read.probs, key=lambda label: label[1])[0])
         else:
             value = parsed.value
-        if read is None or mass <= 0:
+        if read is None:
             return Judgement(Outcome.OK, rating=Rating(value), usage=usage)
         rating = Rating(
             value=value,
             distribution=read.probs,
-            expected=sum(float(label) * p for label, p in read.probs) / mass,
+            expected=sum(float(n) * p for n, p in read.probs) / mass if mass > 0 else None,
             outside=read.outside,
             forced=forced,
         )
