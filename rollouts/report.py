@@ -109,8 +109,8 @@ def _overview(s: Summary) -> str:
         (
             "Mean best-of-N curve",
             line_plot(s.curve, f"best {esc(name)}", _PLOT)
-            + f'<p class="muted small">Expected {esc(name)} of the best of N candidates, mean over '
-            f"{plural(s.curve_queries, 'query')}.{fewest}{absent}</p>",
+            + f'<p class="muted small">Mean best {esc(name)} over all subsets of N candidates, '
+            f"averaged over {plural(s.curve_queries, 'query')}.{fewest}{absent}</p>",
         ),
         (
             "Ratings",

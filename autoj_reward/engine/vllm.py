@@ -42,6 +42,8 @@ def engine_arguments(config: EngineConfig, model: ResolvedModel) -> dict[str, An
         "kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30),
         "block_size": 32,
         "max_num_seqs": CPU_SEQUENCES,
+        # Compiling takes longer than it saves on models that a CPU can serve.
+        "enforce_eager": True,
     }
 
 

@@ -67,7 +67,7 @@ def user_prompt(query: str, system: str | None = None) -> Prompt:
 
 
 CONTROL = re.compile(
-    r"<\|[^<>|]{1,40}\|>|<｜[^<>｜]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
+    r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
     r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
 )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.prompts.render import Message, Part, Prompt
+from autoj_reward.prompts.render import Part, Prompt
 
 WRAPPERS = Path(__file__).parent / "wrappers"
 ELLIPSIS = " … "
@@ -164,30 +164,38 @@ class PromptTokenizer:
         ids = self.ids(prompt)
         if len(ids) <= budget:
             return prompt, ids, False
-        lengths = [len(self._encode(p.text)) for m in prompt for p in m.parts if p.response]
-        fixed = len(ids) - sum(lengths)
-        room = (budget - fixed) // max(1, len(lengths)) - 8
+        parts = [part for message in prompt for part in message.parts if part.response]
+        spelled = {part: self._text(part.text) for part in parts}
+        fixed = len(ids) - sum(len(spelled[part]) for part in parts)
+        room = (budget - fixed) // max(1, len(parts)) - 8
         while room >= 16:
             shorter = tuple(
-                Message(m.role, tuple(self._cut(p, room) if p.response else p for p in m.parts))
+                replace(m, parts=tuple(self._cut(p, spelled.get(p, []), room) for p in m.parts))
                 for m in prompt
             )
             ids = self.ids(shorter)
             if len(ids) <= budget:
                 return shorter, ids, True
-            room -= max(8, (len(ids) - budget) // max(1, len(lengths)))
+            room -= max(8, (len(ids) - budget) // max(1, len(parts)))
         raise InputRejected(
             f"the query and the template take {fixed} of {budget} prompt tokens and leave no room "
             "for the response: raise max_model_len or shorten the query"
         )
 
-    def _cut(self, part: Part, room: int) -> Part:
-        ids = self._encode(part.text)
+    def _cut(self, part: Part, ids: list[int], room: int) -> Part:
         if len(ids) <= room:
             return part
         head, tail = ids[: room // 2], ids[len(ids) - (room - room // 2) :]
-        text = self.tokenizer.decode(head) + ELLIPSIS + self.tokenizer.decode(tail)
-        return replace(part, text=text.replace("\ufffd", ""))
+        text = (
+            self._whole([head[: len(head) - n] for n in range(4)])
+            + ELLIPSIS
+            + self._whole([tail[n:] for n in range(4)])
+        )
+        return replace(part, text=text)
+
+    def _whole(self, runs: list[list[int]]) -> str:
+        """The text of the first of the runs that breaks the fewest characters."""
+        return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
 
     def continuation(self, text: str) -> list[int]:
         """Ids of text that goes on after other text, without a start-of-text space mark."""
