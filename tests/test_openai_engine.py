@@ -239,7 +239,7 @@ async def test_over_long_prompts_are_cut_or_rejected(endpoint: Endpoint, folder:
     async with started(checked) as engine:
         cut = await engine.prepare(prompt("word " * 500), 16, "truncate")
         assert cut.truncated and 0 < len(cut.ids) <= 112
-        with pytest.raises(InputRejected, match=r"only 112 fit"):
+        with pytest.raises(InputRejected, match=r"max_model_len leaves 112 beside 16"):
             await engine.prepare(prompt("word " * 500), 16, "reject")
     assert endpoint.requests == []
 

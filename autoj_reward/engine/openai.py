@@ -20,6 +20,7 @@ import httpx
 
 from autoj_reward.config import EngineConfig
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.fitting import fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.prompts.render import Prompt, defuse
@@ -79,14 +80,7 @@ class OpenAIEngine:
     ) -> Prepared:
         if self.tokens is None:
             return Prepared(prompt)
-        budget = self.config.max_model_len - max_tokens
-        if over_long == "truncate":
-            prompt, ids, cut = self.tokens.fit(prompt, budget)
-            return Prepared(prompt, tuple(ids), cut)
-        ids = self.tokens.ids(prompt)
-        if len(ids) > budget:
-            raise InputRejected(f"the prompt has {len(ids)} tokens and only {budget} fit")
-        return Prepared(prompt, tuple(ids))
+        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         body: dict[str, Any] = {

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from autoj_reward.config import EngineConfig
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.fitting import fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
 from autoj_reward.models import ResolvedModel
@@ -74,17 +75,7 @@ class VllmEngine:
     async def prepare(
         self, prompt: Prompt, max_tokens: int, over_long: Literal["truncate", "reject"]
     ) -> Prepared:
-        budget = self.config.max_model_len - max_tokens
-        if over_long == "truncate":
-            prompt, ids, cut = self.tokens.fit(prompt, budget)
-            return Prepared(prompt, tuple(ids), cut)
-        ids = self.tokens.ids(prompt)
-        if len(ids) > budget:
-            raise InputRejected(
-                f"the prompt has {len(ids)} tokens and max_model_len leaves {budget} beside "
-                f"{max_tokens} tokens of output"
-            )
-        return Prepared(prompt, tuple(ids))
+        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         output, seconds = await self._run(

@@ -102,7 +102,7 @@ class Cluster:
             handle = serve.run(deployment.bind(config), name=name, route_prefix=None)
         except RuntimeError as error:
             raise ModelError(
-                f"the {name} replicas could not start: {_first_line(error)}. Their own logs are in "
+                f"the {name} replicas could not start: {_cause(name)}. Their own logs are in "
                 f"{_log_folder()}"
             ) from error
         self._applications.append(name)
@@ -215,6 +215,14 @@ def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _cause(name: str) -> str:
+    """The line of a replica's own traceback that says what went wrong."""
+    told: str = serve.status().applications[name].deployments[name].message
+    lines: list[str] = [line.strip() for line in told.splitlines() if line.strip()]
+    named = [line for line in lines if "Error: " in line and not line.startswith("File ")]
+    return (named or lines or ["no reason given"])[-1][:600].rstrip(".")
 
 
 def _log_folder() -> str:

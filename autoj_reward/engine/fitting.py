@@ -1,0 +1,31 @@
+"""Make a prompt fit beside its output, for every engine that tokenizes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autoj_reward.engine.base import Prepared
+from autoj_reward.errors import InputRejected
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.prompts.tokens import PromptTokenizer
+
+
+def fitted(
+    tokens: PromptTokenizer,
+    prompt: Prompt,
+    max_model_len: int,
+    max_tokens: int,
+    over_long: Literal["truncate", "reject"],
+) -> Prepared:
+    """Tokenize; cut the middle of over-long responses, or raise InputRejected with the numbers."""
+    budget = max_model_len - max_tokens
+    if over_long == "truncate":
+        prompt, ids, cut = tokens.fit(prompt, budget)
+        return Prepared(prompt, tuple(ids), cut)
+    ids = tokens.ids(prompt)
+    if len(ids) > budget:
+        raise InputRejected(
+            f"the prompt has {len(ids)} tokens and max_model_len leaves {budget} beside "
+            f"{max_tokens} tokens of output"
+        )
+    return Prepared(prompt, tuple(ids))
