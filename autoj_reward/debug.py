@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from autoj_reward.models import BUILT_IN, known_models
-from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
+from autoj_reward.parse import ParsedRating, ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import load_format
 from autoj_reward.rows import read_texts
 
@@ -22,9 +22,11 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
         if isinstance(found, ParseFailure):
             record |= {"outcome": "unparsable", "reason": found.reason}
         else:
-            value = getattr(found, "value", None)
             record |= {"outcome": "ok", "start": found.start}
-            record |= {"verdict": found.verdict.value} if value is None else {"rating": value}  # type: ignore[union-attr]
+            if isinstance(found, ParsedRating):
+                record["rating"] = found.value
+            else:
+                record["verdict"] = found.verdict.value
         outcomes[str(record["outcome"])] += 1
         print(json.dumps(record))
     for bad in rows.bad:

@@ -22,11 +22,12 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.prompts.format import load_format
 from autoj_reward.reward.tie_break import select
-from autoj_reward.rows import read_queries, require_clean
+from autoj_reward.rows import Rows, read_queries, require_clean
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.cluster import Cluster
 from autoj_reward.serve.session import open_judge
 from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
+from rollouts.intake import require_usable
 from rollouts.report import render_report
 from rollouts.results import (
     JUDGE_PHASE,
@@ -65,21 +66,18 @@ class _Run:
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
-    rows = read_queries(checked.input)
+    read = read_queries(checked.input)
     if strict:
-        require_clean(rows)
-    bad = list(rows.bad)
-    ready = [row for row in rows.rows if row.responses or checked.policy]
-    bad += [
+        require_clean(read)
+    answered = [row for row in read.rows if row.responses or checked.policy]
+    unanswered = [
         BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
-        for row in rows.rows
+        for row in read.rows
         if not (row.responses or checked.policy)
     ]
-    for row in bad:
-        tqdm.write(f"left out {row}")
-    if not ready:
-        raise InputError(f"{checked.input}: no usable row; {len(bad)} left out, each named above")
-    summary = asyncio.run(run(checked, ready, bad))
+    rows = Rows(tuple(answered), (*read.bad, *unanswered))
+    require_usable(rows, checked.input)
+    summary = asyncio.run(run(checked, rows.rows, list(rows.bad)))
     print(_closing_words(summary, checked.output))
     return 0
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from autoj_reward.config import ScoreConfig, load_config
-from autoj_reward.errors import InputError
 from autoj_reward.journal import Journal
 from autoj_reward.rows import PairRow, Rows, SingleRow, read_pairs, read_singles, require_clean
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.session import open_judge
 from autoj_reward.types import Candidate, Comparison, Judgement, Verdict
+from rollouts.intake import require_usable
 from rollouts.results import to_json, write_json, write_jsonl
 
 Row = TypeVar("Row", SingleRow, PairRow)
@@ -110,10 +110,7 @@ def _run(
 ) -> int:
     if strict:
         require_clean(rows)
-    for bad in rows.bad:
-        tqdm.write(f"left out {bad}")
-    if not rows.rows:
-        raise InputError(f"{source}: no usable row; {len(rows.bad)} left out, each named above")
+    require_usable(rows, source)
     target = Path(output)
     journal = Journal(target.with_name(target.name + ".journal.sqlite"))
     try:
