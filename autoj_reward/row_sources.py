@@ -6,6 +6,7 @@ row cannot be read. What ails the source as a whole is an InputError.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
@@ -15,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 from urllib.parse import unquote
 
 from autoj_reward.errors import InputError
@@ -34,18 +35,20 @@ def numbered(source: str, required: tuple[str, ...]) -> Numbered:
 
     Raises InputError for a source that is missing, of no known kind, or unreadable.
     """
-    suffix = Path(source).suffix.lower()
+    suffix = Path(source.lower().removesuffix(".gz")).suffix
     if source.startswith("hf://"):
         return _dataset(source, required, hub_dataset(source).load)
     if Path(source).is_dir():
         return _dataset(source, required, partial(_load_saved, source))
     if suffix == ".parquet":
         return _parquet(source, required)
+    if suffix == ".json" and _is_array(source):
+        return _array(source)
     if source == "-" or suffix in SUFFIXES:
         return _lines(source)
     raise InputError(
-        f"cannot tell the format of {source!r}; give a {', '.join(SUFFIXES)} or .parquet file,"
-        " a saved dataset's folder, hf://owner/name?split=train, or - for JSON lines on stdin"
+        f"cannot tell the format of {source!r}; give a {', '.join(SUFFIXES)} (or one of these with"
+        " .gz) or .parquet file, a saved dataset's folder, hf://owner/name?split=train, or - for JSON lines on stdin"
     )
 
 
@@ -68,13 +71,36 @@ def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[None
 def _lines(source: str) -> Numbered:
     """Every line that is not blank; a byte order mark may open the first."""
     with (
-        _readable(source, (OSError, ValueError)),
-        nullcontext(sys.stdin.buffer) if source == "-" else open(source, "rb") as stream,
+        _readable(source, (OSError, ValueError, EOFError)),
+        nullcontext(sys.stdin.buffer) if source == "-" else _opened(source) as stream,
     ):
         for number, raw in enumerate(stream, 1):
             line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
             if line.strip():
                 yield number, partial(_decode, line.rstrip(b"\r\n"))
+
+
+def _opened(source: str) -> BinaryIO:
+    if source.lower().endswith(".gz"):
+        return cast(BinaryIO, gzip.open(source, "rb"))
+    return open(source, "rb")
+
+
+def _is_array(source: str) -> bool:
+    with _readable(source, (OSError, EOFError)), _opened(source) as stream:
+        return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _array(source: str) -> Numbered:
+    """The items of one JSON array, numbered from 1."""
+    with _readable(source, (OSError, ValueError, EOFError)), _opened(source) as stream:
+        items = json.loads(stream.read().decode("utf-8-sig"))
+    for number, item in enumerate(items, 1):
+        yield number, partial(_same, item)
+
+
+def _same(item: Any) -> Any:
+    return item
 
 
 def _decode(line: bytes) -> Any:

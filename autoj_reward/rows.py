@@ -71,8 +71,9 @@ class TextRow:
 def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
     """Queries, each with its responses and their log-probabilities where the row has them.
 
-    source: a `.jsonl`, `.ndjson` or `.json` file of one JSON object a line, `-` for the same on
-        standard input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
+    source: a `.jsonl`, `.ndjson` or `.json` file of one JSON object a line (also with `.gz`, and
+        `.json` also as one array, whose items are then the lines), `-` for lines on standard
+        input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
         `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
     `query` is a text that is not blank. `responses`, unless absent or null, are 1 to
     `max_responses` texts, "" among them; `logprobs` are as many finite numbers.

@@ -1,0 +1,1 @@
+"""Training of judges: recipe -> examples -> targets on token trees -> trainer."""

@@ -1,0 +1,255 @@
+"""Train a judge: both protocols in one model, loss on the output only (paper, section 4.4).
+
+    python -m experiments.train_judge --config configs/train_default_judge.yaml [--set key=value]
+
+Run again after a kill, it goes on from its last checkpoint. On several GPUs:
+
+    accelerate launch --config_file configs/accelerate_zero3.yaml \\
+        -m experiments.train_judge --config configs/train_autoj_13b.yaml
+
+The output folder gets `judge/` (full weights: name it as `judge.model`), with LoRA also `adapter/`,
+checkpoints, TensorBoard logs in `logs/`, and `training.json`: data, losses, validation, machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.config import JudgeConfig, load_config
+from autoj_reward.errors import AutojError, ConfigError
+from autoj_reward.models import format_and_wrapper, resolve
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.tokens import PromptTokenizer
+from experiments.judge_training.recipe import LoraBlock, TrainJudgeConfig
+
+
+def train(config: TrainJudgeConfig) -> dict[str, Any]:
+    """Run a training to its end, or go on with one that was cut short; returns `training.json`.
+
+    Raises InputError for data that cannot be trained on, ConfigError for an output folder that
+    holds a run of another config.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+    from transformers.trainer_utils import get_last_checkpoint
+
+    from experiments.judge_training.examples import bad_by_source, make_examples, schedule
+    from experiments.judge_training.targets import ItemBuilder
+    from experiments.judge_training.trainer import Collator, JudgeTrainer
+
+    started = time.monotonic()
+    _claim(config)
+    judge = JudgeConfig(
+        model=config.model,
+        revision=config.revision,
+        format=config.format,
+        wrapper=config.wrapper,
+    )
+    source = resolve(judge)
+    fmt_name, wrapper = format_and_wrapper(judge)
+    tokenizer = AutoTokenizer.from_pretrained(source.path, revision=config.revision)
+    builder = ItemBuilder(PromptTokenizer(tokenizer, wrapper), load_format(fmt_name), config.losses)
+    examples = make_examples(config, builder)
+    for row in examples.bad:
+        print(f"left out: {row}", file=sys.stderr)
+    shown = schedule(examples.training, config.mix, config.epochs, config.seed)
+    arguments = training_arguments(config, len(shown))
+
+    set_seed(config.seed)
+    dtype, attention = _numerics(config)
+    model = AutoModelForCausalLM.from_pretrained(
+        source.path, revision=config.revision, dtype=dtype, attn_implementation=attention
+    )
+    if config.lora:
+        model = _with_lora(model, config, config.lora)
+    trainer = JudgeTrainer(
+        losses=config.losses,
+        scale=builder.scale,
+        model=model,
+        args=arguments,
+        train_dataset=shown,
+        eval_dataset=[item for part in examples.validation.values() for item in part],
+        data_collator=Collator(tokenizer.pad_token_id or 0),
+        processing_class=tokenizer,
+    )
+    last = get_last_checkpoint(str(config.output))
+    if last:
+        print(f"goes on from {last}", file=sys.stderr)
+    result = trainer.train(resume_from_checkpoint=last)
+    validation = trainer.evaluate()
+    _save(trainer, config, source.path)
+    record = {
+        "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
+        "examples": examples.counts(),
+        "left_out": {Path(name).name: n for name, n in bad_by_source(examples.bad).items()},
+        "steps": result.global_step,
+        "validation": validation,
+        "history": trainer.state.log_history,
+        "seconds_since_last_start": round(time.monotonic() - started),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, "
+        + (torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"),
+    }
+    if trainer.is_world_process_zero():
+        path = config.output / "training.json"
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"judge: {config.output / 'judge'}")
+    return record
+
+
+def training_arguments(config: TrainJudgeConfig, examples: int) -> Any:
+    """The Trainer's arguments for a run that shows that many examples."""
+    from transformers import TrainingArguments
+
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    accumulate, rest = divmod(config.batch_size, config.device_batch_size * world)
+    if rest or not accumulate:
+        raise ConfigError(
+            f"batch_size {config.batch_size} is no multiple of {world} processes times "
+            f"device_batch_size {config.device_batch_size}"
+        )
+    steps = math.ceil(examples / config.batch_size)
+    arguments = TrainingArguments(
+        output_dir=str(config.output),
+        num_train_epochs=1,  # the schedule holds all epochs in their order
+        train_sampling_strategy="sequential",
+        per_device_train_batch_size=config.device_batch_size,
+        per_device_eval_batch_size=config.device_batch_size,
+        gradient_accumulation_steps=accumulate,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=math.ceil(config.warmup * steps),
+        adam_beta1=config.betas[0],
+        adam_beta2=config.betas[1],
+        weight_decay=config.weight_decay,
+        bf16=_on_gpu() and config.dtype != "float32",
+        gradient_checkpointing=config.gradient_checkpointing,
+        eval_strategy="steps" if config.data.held_out else "no",
+        eval_steps=max(1, math.ceil(steps / config.validations)),
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        logging_steps=5,
+        report_to=["tensorboard"],
+        remove_unused_columns=False,
+        dataloader_pin_memory=_on_gpu(),
+        use_cpu=not _on_gpu(),
+        seed=config.seed,
+    )
+    if arguments.n_gpu > 1:
+        raise ConfigError(
+            f"{arguments.n_gpu} GPUs and one process: start it with accelerate launch, or show it "
+            "one GPU by CUDA_VISIBLE_DEVICES"
+        )
+    return arguments
+
+
+def _claim(config: TrainJudgeConfig) -> None:
+    """Write the config into the output folder, or find the same one there."""
+    path = config.output / "config.json"
+    own = config.model_dump_json(indent=1, exclude={"output": True, "save_steps": True})
+    if path.is_file() and path.read_text(encoding="utf-8") != own:
+        raise ConfigError(
+            f"{config.output} holds a run of another config: name another output, or remove it"
+        )
+    config.output.mkdir(parents=True, exist_ok=True)
+    path.write_text(own, encoding="utf-8")
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(config.output / "logs")
+
+
+def _on_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _numerics(config: TrainJudgeConfig) -> tuple[Any, str]:
+    """Dtype of the weights and the attention implementation."""
+    import torch
+    from transformers.utils import is_flash_attn_2_available
+
+    # Full weights stay in float32 beside bfloat16 arithmetic: updates of 1e-5 vanish in bfloat16.
+    frozen = torch.bfloat16 if _on_gpu() and config.dtype != "float32" else torch.float32
+    dtype = frozen if config.lora or config.dtype == "bfloat16" else torch.float32
+    if config.attention != "auto":
+        return dtype, config.attention
+    branching = config.losses.slot_direct > 0 or config.losses.slot_after > 0
+    flash = _on_gpu() and is_flash_attn_2_available() and not branching
+    return dtype, "flash_attention_2" if flash else "sdpa"
+
+
+def _with_lora(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if config.gradient_checkpointing:
+        model.enable_input_require_grads()
+    if config.adapter:
+        return PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+    linear = {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and ".layers." in name
+    }
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=sorted(linear),
+            layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
+            task_type="CAUSAL_LM",
+        ),
+    )
+
+
+def _save(trainer: Any, config: TrainJudgeConfig, base: str) -> None:
+    """Full weights in `judge/`; with LoRA the adapter in `adapter/`, merged into them."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    folder = config.output / ("adapter" if config.lora else "judge")
+    if config.lora:
+        # A path into this machine's cache would mean nothing elsewhere.
+        trainer.accelerator.unwrap_model(trainer.model).peft_config[
+            "default"
+        ].base_model_name_or_path = config.model
+    trainer.save_model(str(folder))
+    if not trainer.is_world_process_zero():
+        return
+    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle
+    if config.lora:
+        whole = AutoModelForCausalLM.from_pretrained(
+            base, revision=config.revision, dtype=torch.float32
+        )
+        whole = PeftModel.from_pretrained(whole, str(folder)).merge_and_unload()
+        whole.save_pretrained(str(config.output / "judge"))
+        trainer.processing_class.save_pretrained(str(config.output / "judge"))
+
+
+def main() -> None:
+    """Parse the flags and train."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--config", required=True, help="YAML file of the run")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a config value"
+    )
+    flags = parser.parse_args()
+    try:
+        train(load_config(TrainJudgeConfig, flags.config, flags.set))
+    except AutojError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
