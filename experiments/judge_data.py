@@ -41,12 +41,14 @@ class JudgeData(Block):
     folder: where the relative paths start; null takes the environment variable AUTOJ_DATA.
     rated: files of responses with a reference rating. compared: files of human-labelled pairs.
     held_out: share of all queries that are kept for validation, 0..1.
+    exclude: files of pairs that measure the judge: rows with one of their queries are left out.
     """
 
     folder: Path | None = None
     rated: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
     held_out: float = Field(0.0, ge=0, lt=1)
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

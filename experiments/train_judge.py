@@ -4,7 +4,7 @@
 
 Run again after a kill, it goes on from its last checkpoint. On several GPUs:
 
-    accelerate launch --config_file configs/accelerate_zero3.yaml \\
+    accelerate launch --config_file configs/accelerate_fsdp.yaml \\
         -m experiments.train_judge --config configs/train_autoj_13b.yaml
 
 The output folder gets `judge/` (full weights: name it as `judge.model`), with LoRA also `adapter/`,
@@ -76,7 +76,11 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
         model=model,
         args=arguments,
         train_dataset=shown,
-        eval_dataset=[item for part in examples.validation.values() for item in part],
+        eval_dataset=[
+            item
+            for part in examples.validation.values()
+            for item in part[: config.validation_items]
+        ],
         data_collator=Collator(tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
@@ -84,7 +88,7 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
     if last:
         print(f"goes on from {last}", file=sys.stderr)
     result = trainer.train(resume_from_checkpoint=last)
-    validation = trainer.evaluate()
+    validation = trainer.evaluate() if trainer.eval_dataset else {}
     _save(trainer, config, source.path)
     record = {
         "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
@@ -130,9 +134,10 @@ def training_arguments(config: TrainJudgeConfig, examples: int) -> Any:
         adam_beta2=config.betas[1],
         weight_decay=config.weight_decay,
         bf16=_on_gpu() and config.dtype != "float32",
+        tf32=True if _on_gpu() else None,
         gradient_checkpointing=config.gradient_checkpointing,
-        eval_strategy="steps" if config.data.held_out else "no",
-        eval_steps=max(1, math.ceil(steps / config.validations)),
+        eval_strategy="steps" if config.data.held_out and config.validations > 1 else "no",
+        eval_steps=steps // config.validations + 1,
         save_steps=config.save_steps,
         save_total_limit=2,
         logging_steps=5,
@@ -217,11 +222,6 @@ def _save(trainer: Any, config: TrainJudgeConfig, base: str) -> None:
     from transformers import AutoModelForCausalLM
 
     folder = config.output / ("adapter" if config.lora else "judge")
-    if config.lora:
-        # A path into this machine's cache would mean nothing elsewhere.
-        trainer.accelerator.unwrap_model(trainer.model).peft_config[
-            "default"
-        ].base_model_name_or_path = config.model
     trainer.save_model(str(folder))
     if not trainer.is_world_process_zero():
         return
@@ -231,6 +231,11 @@ def _save(trainer: Any, config: TrainJudgeConfig, base: str) -> None:
             base, revision=config.revision, dtype=torch.float32
         )
         whole = PeftModel.from_pretrained(whole, str(folder)).merge_and_unload()
+        # A path into this machine's cache would mean nothing elsewhere.
+        path = folder / "adapter_config.json"
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts["base_model_name_or_path"] = config.model
+        path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         whole.save_pretrained(str(config.output / "judge"))
         trainer.processing_class.save_pretrained(str(config.output / "judge"))
 

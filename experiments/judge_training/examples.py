@@ -54,6 +54,8 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
 
     def make(part: str, row: Rated | Compared, build: Callable[[], Item]) -> None:
         try:
+            if row.query in measured:
+                raise InputRejected("its query is among those of data.exclude, which measure")
             item = build()
             if item.tokens > config.max_length:
                 raise InputRejected(
@@ -65,6 +67,11 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
         held_out = is_held_out(row.query, config.data.held_out)
         splits[held_out].setdefault(part, []).append(item)
 
+    measured = {
+        row.query
+        for name in config.data.exclude
+        for row in read_compared(data_path(config.data, name), builder.format).rows
+    }
     for row in tqdm(rated, desc="rated rows", disable=None):
         make("rated", row, lambda row=row: builder.rated(row))  # type: ignore[misc]
     for pair in tqdm(compared, desc="compared pairs", disable=None):
@@ -92,11 +99,11 @@ def read_rows(
     for name in config.data.rated:
         found = read_rated(data_path(config.data, name), builder.format)
         rated += found.rows
-        bad |= {(row.source, row.line): row for row in found.bad}
+        bad |= {(row.file, row.line): row for row in found.bad}
     for name in config.data.compared:
         pairs = read_compared(data_path(config.data, name), builder.format)
         compared += pairs.rows
-        bad |= {(row.source, row.line): row for row in pairs.bad}
+        bad |= {(row.file, row.line): row for row in pairs.bad}
     return rated, compared, bad
 
 
@@ -117,4 +124,4 @@ def schedule(items: dict[str, list[Item]], mix: MixConfig, epochs: float, seed: 
 
 def bad_by_source(bad: Sequence[BadRow]) -> dict[str, int]:
     """How many rows of each file were left out."""
-    return dict(Counter(row.source for row in bad))
+    return dict(Counter(row.file for row in bad))

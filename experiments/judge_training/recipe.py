@@ -65,7 +65,8 @@ class TrainJudgeConfig(Block):
         device_batch_size: of these, at a time on one device.
     learning_rate: peak, after a warm-up over the share `warmup` of all steps; then cosine to 0.
     dtype: `auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU.
-    save_steps: optimizer steps between checkpoints; validations are `validations` in all.
+    save_steps: optimizer steps between checkpoints. validations: how many in all, the last at the
+        end; validation_items: most examples of each part in one.
     """
 
     model: str
@@ -92,6 +93,7 @@ class TrainJudgeConfig(Block):
     gradient_checkpointing: bool = False
     save_steps: int = Field(50, ge=1)
     validations: int = Field(4, ge=1)
+    validation_items: int = Field(500, ge=1)
     seed: int = 0
 
     @model_validator(mode="after")

@@ -213,21 +213,21 @@ def read_item(
         logit = (means[0] - means[1]) * losses.preference_scale
         target = torch.tensor(item.target, device=logit.device)
         parts["preference"] = F.binary_cross_entropy_with_logits(logit, target)
-        expected["direct"] = tuple(float(m) for m in means)
+        expected["direct"] = tuple(m.item() for m in means)
     else:
         curve = torch.exp(-0.5 * ((scale - item.target) / losses.spread) ** 2)
         for name, slot in (("after", first.after), ("direct", first.direct)):
             if slot:
                 log_p = slot.log_probs(logits[0])
                 parts[f"slot_{name}"] = -(curve / curve.sum() * log_p).sum()
-                expected[name] = (float(_mean(log_p, scale)),)
+                expected[name] = (_mean(log_p, scale).item(),)
         if first.verdict:
             log_p = first.verdict.log_probs(logits[0])
             parts["verdict"] = -log_p[int(item.target)]
             expected["verdict"] = tuple(log_p.softmax(-1).tolist())
     weights = losses.model_dump()
     loss = sum((weights[name] * value for name, value in parts.items()), torch.zeros(()))
-    return Reading(loss, {name: float(value) for name, value in parts.items()}, expected)
+    return Reading(loss, {name: value.item() for name, value in parts.items()}, expected)
 
 
 def _mean(log_p: Tensor, scale: Tensor) -> Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import Trainer, TrainerControl
 
 from experiments.judge_training.recipe import LossConfig
 from experiments.judge_training.targets import Item, Reading, read_item
@@ -69,7 +69,7 @@ class JudgeTrainer(Trainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Add the parts of the loss since the last training entry."""
         if "loss" in logs:
-            logs |= {f"loss/{name}": float(np.mean(v)) for name, v in self._seen.items()}
+            logs |= {f"loss/{name}": fmean(v) for name, v in self._seen.items()}
             self._seen.clear()
         super().log(logs, *args, **kwargs)
 
@@ -78,9 +78,8 @@ class JudgeTrainer(Trainer):
         items = self.eval_dataset if eval_dataset is None else eval_dataset
         metrics = {f"eval_{name}": value for name, value in self.validate(items).items()}
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
+        state = (self.args, self.state, self.control)
+        self.control: TrainerControl = self.callback_handler.on_evaluate(*state, metrics)
         return metrics
 
     def validate(self, items: Sequence[Item]) -> dict[str, float]:
@@ -102,13 +101,13 @@ class JudgeTrainer(Trainer):
                         if item.part == "rated":
                             pairs[f"spearman_{name}"].append((found[0], item.target))
                         elif item.part == "compared":
-                            best = int(np.argmax(found))
-                            hits["agreement_verdict"].append(best == item.target)
+                            hits["agreement_verdict"].append(found.index(max(found)) == item.target)
                         elif item.target != 0.5:
                             first = found[0] > found[1]
                             hits["agreement_preference"].append(first == (item.target == 1))
         model.train()
-        means = {name: float(np.mean(v)) for name, v in [*losses.items(), *hits.items()]}
+        means = {name: fmean(v) for name, v in losses.items()}
+        means |= {name: fmean(v) for name, v in hits.items()}
         ranks = {name: float(spearmanr(*zip(*v, strict=True))[0]) for name, v in pairs.items()}
         return {**means, **ranks}
 
