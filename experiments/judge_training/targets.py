@@ -27,6 +27,9 @@ from experiments.judge_data import Compared, Rated
 from experiments.judge_training.recipe import LossConfig
 from experiments.judge_training.tree import TokenTree
 
+Logits = Callable[[list[int]], Tensor]
+"""Nodes to what the model says after each: float [nodes, vocabulary]."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -39,9 +42,10 @@ class Slot:
     labels: tuple[tuple[int, ...], ...]
     nodes: dict[tuple[int, ...], int]
 
-    def log_probs(self, logits: Callable[[int], Tensor]) -> Tensor:
+    def log_probs(self, logits: Logits) -> Tensor:
         """Natural log-probability of each label, float [labels]; not renormalised."""
-        at = {prefix: logits(node).float().log_softmax(-1) for prefix, node in self.nodes.items()}
+        read = logits(list(self.nodes.values())).float().log_softmax(-1)
+        at = dict(zip(self.nodes, read, strict=True))
         found = []
         for ids in self.labels:
             log_p = sum(at[ids[:n]][ids[n]] for n in range(len(ids)))
@@ -193,15 +197,13 @@ class Reading:
     expected: dict[str, tuple[float, ...]]
 
 
-def read_item(
-    item: Item, logits: Sequence[Callable[[int], Tensor]], losses: LossConfig, scale: Tensor
-) -> Reading:
-    """Losses of an item. logits[tree](node): float [vocabulary] after that node."""
+def read_item(item: Item, logits: Sequence[Logits], losses: LossConfig, scale: Tensor) -> Reading:
+    """Losses of an item; logits: one reader for each of its trees."""
     parts: dict[str, Tensor] = {}
     expected: dict[str, tuple[float, ...]] = {}
     [first, *_] = item.trees
     if first.text:
-        at = torch.stack([logits[0](node) for node, _ in first.text]).float()
+        at = logits[0]([node for node, _ in first.text]).float()
         wanted = torch.tensor([token for _, token in first.text], device=at.device)
         parts["judgement"] = F.cross_entropy(at, wanted)
     if item.part == "preferred":

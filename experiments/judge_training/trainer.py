@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerControl
 
 from experiments.judge_training.recipe import LossConfig
-from experiments.judge_training.targets import Item, Reading, read_item
+from experiments.judge_training.targets import Item, Logits, Reading, read_item
 from experiments.judge_training.tree import batch
 
 
@@ -112,5 +112,5 @@ class JudgeTrainer(Trainer):
         return {**means, **ranks}
 
 
-def _reader(logits: Tensor, place: dict[int, int]) -> Callable[[int], Tensor]:
-    return lambda node: logits[place[node]]
+def _reader(logits: Tensor, place: dict[int, int]) -> Logits:
+    return lambda nodes: logits[[place[node] for node in nodes]]
