@@ -47,8 +47,9 @@ def numbered(source: str, required: tuple[str, ...]) -> Numbered:
     if source == "-" or suffix in SUFFIXES:
         return _lines(source)
     raise InputError(
-        f"cannot tell the format of {source!r}; give a {', '.join(SUFFIXES)} (or one of these with"
-        " .gz) or .parquet file, a saved dataset's folder, hf://owner/name?split=train, or - for JSON lines on stdin"
+        f"cannot tell the format of {source!r}; give a {', '.join(SUFFIXES)} (also with .gz) or"
+        " .parquet file, a saved dataset's folder, hf://owner/name?split=train,"
+        " or - for JSON lines on stdin"
     )
 
 

@@ -15,8 +15,12 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.errors import ConfigError
+from experiments.judge_quality import JudgeQualityConfig
+from experiments.judge_training.recipe import TrainJudgeConfig
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+ACCELERATE = [path for path in CONFIGS if path.name.startswith("accelerate_")]
+OURS = [path for path in CONFIGS if path not in ACCELERATE]
 JOB = {"input": "q.jsonl", "output": "runs/x"}
 
 
@@ -26,14 +30,36 @@ def written(folder: Path, data: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+KINDS: dict[str, type[Block]] = {
+    "best_of_": BestOfNConfig,
+    "train_": TrainJudgeConfig,
+    "judge_quality": JudgeQualityConfig,
+    "score": ScoreConfig,
+    "judge_endpoint": ScoreConfig,
+}
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
 def test_every_config_of_the_repository_loads(path: Path) -> None:
-    kind: type[Block] = BestOfNConfig if path.name.startswith("best_of_") else ScoreConfig
+    [kind] = [kind for start, kind in KINDS.items() if path.name.startswith(start)]
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
     shown = load_config(kind, path).model_dump(mode="json")
-    assert (
-        shown["judge"].items() >= {k: v for k, v in given["judge"].items() if k != "serve"}.items()
-    )
+    assert holds(shown, given)
+
+
+def holds(shown: Any, given: Any) -> bool:
+    """Whether every given value is there, however deep."""
+    if isinstance(given, dict):
+        return all(holds(shown[key], value) for key, value in given.items())
+    return bool(shown == given)
+
+
+def test_accelerate_reads_its_config() -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    [path] = ACCELERATE
+    config = load_config_from_file(str(path))
+    assert config.distributed_type == "FSDP" and config.fsdp_config["fsdp_version"] == 2
 
 
 def test_there_are_configs() -> None:

@@ -1,0 +1,341 @@
+"""How good a judge is, beside what it must beat, on rows that it was not trained on.
+
+    python -m experiments.judge_quality --config configs/judge_quality.yaml [--parts single,rivals]
+
+Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
+`single_k` (k sampled critiques), `base` (the untuned rival), `pairwise` (both orders), `pointwise`
+(pairs by expected rating) and `rivals` (predictors that are no judge). Every judgement is in the
+output folder's journal before it is used, so the same command goes on where it stopped.
+`quality.json` and `quality.md` are written after each part; parts that earlier runs measured of the
+same judges on the same rows stay in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+from tqdm import tqdm
+
+from autoj_reward.config import Block, JudgeConfig, load_config
+from autoj_reward.errors import AutojError, ConfigError, InputError
+from autoj_reward.journal import Journal
+from autoj_reward.models import format_and_wrapper, resolve
+from autoj_reward.prompts.format import JudgeFormat, load_format
+from autoj_reward.rows import Rows
+from autoj_reward.serve.replica import judge_name
+from autoj_reward.serve.session import open_judge
+from autoj_reward.types import BadRow, JudgeInput, Judgement
+from experiments import rivals
+from experiments.judge_data import (
+    Compared,
+    JudgeData,
+    Rated,
+    data_path,
+    is_held_out,
+    read_compared,
+    read_rated,
+)
+from experiments.judge_quality_figures import Material, Measured, comparisons, rival_figures
+from experiments.judge_quality_parts import JUDGED
+from experiments.judge_quality_report import describe_machine, installed_versions, render_quality
+from rollouts.files import plain, write_json, write_text
+from rollouts.intake import require_usable
+
+PARTS = (*JUDGED, "rivals")
+RESULT_FILES = ("predictions.json", "quality.json")
+Ask = Callable[[Sequence[JudgeInput]], Awaitable[list[Judgement]]]
+Row = TypeVar("Row", Rated, Compared)
+
+
+class JudgeQualityConfig(Block):
+    """What is measured, on which rows.
+
+    data: rated responses and human-labelled pairs. The held-out rated responses measure, the
+        others are for the rivals to fit; the tie threshold is searched on the held-out pairs.
+    eval_p: the labelled pairs that measure comparisons, a path like those in data. Null: none.
+    base: the judge before its training, as a rival; its hidden states are the probe's.
+    critiques, temperature: of the part `single_k`; 0 critiques leave it out.
+    probe_layers: layers of the base that the probe may choose from.
+    bootstrap, seed: resamples of each 95 % interval, and how they are drawn.
+    """
+
+    data: JudgeData
+    eval_p: str | None = None
+    output: Path
+    judge: JudgeConfig = JudgeConfig()
+    base: JudgeConfig | None = None
+    critiques: int = Field(4, ge=0, le=64)
+    temperature: float = Field(0.7, gt=0)
+    probe_layers: tuple[int, ...] = tuple(range(6, 25, 3))
+    bootstrap: int = Field(2000, ge=1)
+    seed: int = 0
+
+    @property
+    def judges(self) -> dict[str, JudgeConfig]:
+        """Every judge that is asked, by the name that the parts use."""
+        greedy = {"critique": True, "critiques": 1, "temperature": 0.0}
+        sampled = {"critique": True, "critiques": self.critiques, "temperature": self.temperature}
+        found = {
+            "greedy": self.judge.model_copy(update=greedy),
+            "direct": self.judge.model_copy(update=greedy | {"critique": False}),
+        }
+        if self.critiques:
+            found["sampled"] = self.judge.model_copy(update=sampled)
+        if self.base:
+            found["base"] = self.base.model_copy(update=greedy)
+        return found
+
+    def parts(self, wanted: str | None) -> tuple[str, ...]:
+        """The parts to run, in their order: those named, or all that the config allows.
+
+        Raises ConfigError for a name that is unknown or that the config leaves out.
+        """
+        possible = [
+            part
+            for part in PARTS
+            if part == "rivals"
+            or (JUDGED[part].judge in self.judges and (self.eval_p or not JUDGED[part].pairs))
+        ]
+        named = possible if wanted is None else [name.strip() for name in wanted.split(",")]
+        if strange := [name for name in named if name not in possible]:
+            raise ConfigError(
+                f"--parts {', '.join(strange)}: this config has the parts {', '.join(possible)}"
+            )
+        return tuple(part for part in PARTS if part in named)
+
+
+class Results:
+    """The result files of one folder. Whatever is added is on disk at once."""
+
+    def __init__(self, folder: Path, head: dict[str, Any], material: Material) -> None:
+        self._folder, self._material = folder, material
+        kept, quality = (_earlier(folder / name, head["identity"]) for name in RESULT_FILES)
+        self.quality: dict[str, Any] = head | {"parts": quality.get("parts", {})}
+        self._predictions: dict[str, Any] = kept.get("parts", {})
+
+    def add(self, part: str, measured: Measured, run: dict[str, Any]) -> None:
+        """Put a part in, or in place of an earlier measurement of it."""
+        self.quality["parts"][part] = plain(measured.figures) | {"run": run}
+        self._predictions[part] = measured.predictions
+        self.quality["comparisons"] = plain(comparisons(self._material, self._predictions))
+        rows = [f"{row.source}:{row.line}" for row in self._material.rated]
+        kept = {
+            "identity": self.quality["identity"],
+            "rows": rows,
+            "reference": [row.rating for row in self._material.rated],
+            "parts": self._predictions,
+        }
+        for name, content in zip(RESULT_FILES, (kept, self.quality), strict=True):
+            write_json(self._folder / name, content)
+        write_text(self._folder / "quality.md", render_quality(self.quality))
+
+
+def _earlier(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """An earlier result of the same judges and rows, else nothing."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found["identity"] == identity:
+            return found
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError):
+        pass
+    tqdm.write(f"{path} is of other judges or rows, and is replaced")
+    return {}
+
+
+async def run(
+    config: JudgeQualityConfig, parts: Sequence[str], command: str, limit: int | None = None
+) -> dict[str, Any]:
+    """Measure the parts; returns what is in `quality.json`. Raises AutojError."""
+    judges = config.judges
+    formats = {name: load_format(format_and_wrapper(judge)[0]) for name, judge in judges.items()}
+    material, bad = read_material(config, formats["greedy"], limit)
+    asked = {part: JUDGED[part].inputs(material) for part in parts if part in JUDGED}
+    if empty := [part for part, inputs in asked.items() if not inputs]:
+        raise InputError(
+            f"no rows for {', '.join(empty)}: raise data.held_out, give more files, or name the "
+            "other parts with --parts"
+        )
+    results = Results(config.output, _head(config, material, bad, command), material)
+    journal = Journal(config.output / "journal.sqlite")
+    try:
+        for name, judge in judges.items():
+            own = {part: inputs for part, inputs in asked.items() if JUDGED[part].judge == name}
+            if not own:
+                continue
+            async with _opened(judge, journal, [i for items in own.values() for i in items]) as ask:
+                for part, inputs in own.items():
+                    started = time.monotonic()
+                    judgements = await ask(inputs)
+                    spent = {"seconds": time.monotonic() - started, "judgements": len(inputs)}
+                    measured = JUDGED[part].measure(material, formats[name], judgements)
+                    results.add(part, measured, spent)
+    finally:
+        journal.close()
+    if "rivals" in parts:
+        started = time.monotonic()
+        measured = rival_figures(material, *_predictions(config, material))
+        results.add("rivals", measured, {"seconds": time.monotonic() - started})
+    return results.quality
+
+
+def read_material(
+    config: JudgeQualityConfig, fmt: JudgeFormat, limit: int | None = None
+) -> tuple[Material, list[BadRow]]:
+    """The rows of every file, and the bad ones that were left out and named.
+
+    Rows carry the file's name in the config, so that results do not depend on where the data is.
+    Queries of the test pairs and of `data.exclude` are neither fitted on nor searched on.
+    limit: rows of a file on either side of the split, for a quick look.
+    """
+    bad: list[BadRow] = []
+
+    def read(name: str, reader: Callable[[str, JudgeFormat], Rows[Row]]) -> list[Row]:
+        source = data_path(config.data, name)
+        rows = reader(source, fmt)
+        require_usable(rows, source)
+        bad.extend(replace(row, file=name) for row in rows.bad)
+        return [replace(row, source=name) for row in rows.rows]
+
+    def held(row: Rated | Compared) -> bool:
+        return is_held_out(row.query, config.data.held_out)
+
+    pairs = read(config.eval_p, read_compared) if config.eval_p else []
+    measuring = [
+        *pairs,
+        *(row for name in config.data.exclude for row in read(name, read_compared)),
+    ]
+    barred = {row.query for row in measuring}
+    rated = [read(name, read_rated) for name in config.data.rated]
+    compared = [read(name, read_compared) for name in config.data.compared]
+    material = Material(
+        rated=_chained([r for r in rows if held(r)][:limit] for rows in rated),
+        training=_chained(
+            [r for r in rows if not held(r) and r.query not in barred][:limit] for rows in rated
+        ),
+        pairs=tuple(pairs[:limit]),
+        validation=_chained(
+            [r for r in rows if held(r) and r.query not in barred][:limit] for rows in compared
+        ),
+        sampled=config.critiques,
+        rounds=config.bootstrap,
+        seed=config.seed,
+    )
+    return material, bad
+
+
+def _chained(files: Iterable[list[Row]]) -> tuple[Row, ...]:
+    return tuple(row for rows in files for row in rows)
+
+
+@asynccontextmanager
+async def _opened(
+    config: JudgeConfig, journal: Journal, inputs: Sequence[JudgeInput]
+) -> AsyncIterator[Ask]:
+    """How to ask a judge; it is started only if the journal lacks one of the inputs."""
+    on_record = journal.get(judge_name(config), inputs)
+    if on_record.keys() >= set(inputs):
+
+        async def recall(items: Sequence[JudgeInput]) -> list[Judgement]:
+            return [on_record[item] for item in items]
+
+        yield recall
+        return
+    with tqdm(total=len(set(inputs)), desc=f"judging: {config.model}", unit="judgement") as bar:
+
+        def progress(_judgement: Judgement, _reused: bool) -> None:
+            bar.update()
+
+        async with open_judge(config, journal=journal, progress=progress) as reward:
+            yield reward.judge
+
+
+def _predictions(
+    config: JudgeQualityConfig, material: Material
+) -> tuple[dict[str, rivals.Prediction], str]:
+    """What the rivals predict for the rated rows, and why one of them does not."""
+    rows, training = material.rated, material.training
+    if not rows:
+        return {}, "no held-out rated rows"
+    found = {
+        "tfidf": rivals.tfidf(training, rows),
+        "length": rivals.length(rows),
+        "constant": rivals.constant(training, rows),
+    }
+    base = config.base
+    if base is None or base.kind != "vllm":
+        return found, "no probe: the config has no base whose weights are here"
+    states = rivals.hidden_states([*training, *rows], base, config.output)
+    return found | {"probe": rivals.probe(training, rows, states, config.probe_layers)}, ""
+
+
+def _head(
+    config: JudgeQualityConfig, material: Material, bad: Sequence[BadRow], command: str
+) -> dict[str, Any]:
+    """What `quality.json` says of the run; results of another `identity` do not mix with it."""
+    rows = repr((material.rated, material.training, material.pairs, material.validation))
+    digest = hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    models = {"judge": config.judge} | ({"base": config.base} if config.base else {})
+    return {
+        "identity": {
+            "judges": {name: judge_name(judge) for name, judge in config.judges.items()},
+            "models": {name: resolve(judge).identity for name, judge in models.items()},
+            "rows": digest,
+            "critiques": [config.critiques, config.temperature],
+            "bootstrap": [config.bootstrap, config.seed],
+        },
+        "command": command,
+        "at": time.strftime("%Y-%m-%d"),
+        "machine": describe_machine(),
+        "versions": installed_versions(),
+        "rows": {
+            "rated": len(material.rated),
+            "training": len(material.training),
+            "pairs": len(material.pairs),
+            "validation": len(material.validation),
+            "left_out": [plain(row) for row in bad],
+        },
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print the tables. 0: done; 1: an error that is explained; 130: interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="YAML run file")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="sets")
+    parser.add_argument("--parts", metavar="A,B", help=f"some of: {', '.join(PARTS)}")
+    parser.add_argument("--limit", type=int, metavar="N", help="rows of a file, for a quick look")
+    flags = parser.parse_args(given)
+    command = shlex.join(["python", "-m", "experiments.judge_quality", *given])
+    try:
+        config = load_config(JudgeQualityConfig, flags.config, flags.sets)
+        quality = asyncio.run(run(config, config.parts(flags.parts), command, flags.limit))
+    except AutojError as error:
+        print(f"judge_quality: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\njudge_quality: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    print(render_quality(quality))
+    print(f"results: {config.output / 'quality.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
