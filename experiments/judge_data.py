@@ -38,7 +38,8 @@ T = TypeVar("T")
 class JudgeData(Block):
     """Training and validation rows.
 
-    folder: where the relative paths start; null takes the environment variable AUTOJ_DATA.
+    folder: where the relative paths start, those from ./ excepted, which start in the working
+        directory; null takes the environment variable AUTOJ_DATA.
     rated: files of responses with a reference rating. compared: files of human-labelled pairs.
     held_out: share of all queries that are kept for validation, 0..1.
     exclude: files of pairs that measure the judge: rows with one of their queries are left out.
@@ -78,7 +79,7 @@ class Compared:
 
 def data_path(data: JudgeData, name: str) -> str:
     """A source of the config, relative paths taken from the data folder; InputError without one."""
-    if name.startswith("hf://") or Path(name).is_absolute():
+    if name.startswith(("hf://", "./")) or Path(name).is_absolute():
         return name
     folder = data.folder or os.environ.get("AUTOJ_DATA")
     if not folder:

@@ -17,6 +17,7 @@ from autoj_reward.config import (
 from autoj_reward.errors import ConfigError
 from experiments.judge_quality import JudgeQualityConfig
 from experiments.judge_training.recipe import TrainJudgeConfig
+from experiments.own_critiques import OwnCritiquesConfig
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 ACCELERATE = [path for path in CONFIGS if path.name.startswith("accelerate_")]
@@ -34,6 +35,7 @@ KINDS: dict[str, type[Block]] = {
     "best_of_": BestOfNConfig,
     "train_": TrainJudgeConfig,
     "judge_quality": JudgeQualityConfig,
+    "own_critiques": OwnCritiquesConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
 }

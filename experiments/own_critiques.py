@@ -1,0 +1,141 @@
+"""Critiques in the judge's own words, to go on training with: rejection sampling by the reference.
+
+    python -m experiments.own_critiques --config configs/own_critiques.yaml [--set key=value]
+
+A judge that learned its rating slot behind another's critiques reads more out of them than its own
+contain. This samples the judge on its training rows, keeps of each row the critique that ended well
+and came nearest to the reference rating, and writes it with the reference as its rating: training
+rows in the published form. Rows held out, and queries of `data.exclude`, are never asked. The
+journal beside the output makes the same command go on after a kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from tqdm import tqdm
+
+from autoj_reward.config import Block, JudgeConfig, load_config
+from autoj_reward.errors import AutojError
+from autoj_reward.journal import Journal
+from autoj_reward.models import format_and_wrapper
+from autoj_reward.parse import ParsedRating, parse_rating
+from autoj_reward.prompts.format import JudgeFormat, load_format
+from autoj_reward.prompts.render import render
+from autoj_reward.serve.session import open_judge
+from autoj_reward.types import JudgeInput, Judgement
+from experiments.critique_health import examine
+from experiments.judge_data import (
+    JudgeData,
+    Rated,
+    data_path,
+    is_held_out,
+    read_compared,
+    read_rated,
+)
+from rollouts.files import write_jsonl
+
+
+class OwnCritiquesConfig(Block):
+    """data, held_out and exclude: as in the training. samples: critiques a row. tolerance: how far
+    a critique's own rating may be from the reference, in ratings. rows: at most so many."""
+
+    data: JudgeData
+    judge: JudgeConfig
+    output: Path
+    samples: int = Field(2, ge=1, le=64)
+    tolerance: float = Field(2.0, ge=0)
+    rows: int | None = Field(None, ge=1)
+
+
+async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
+    """Ask the judge and choose; a row of the published form for each that had a usable one."""
+    fmt = load_format(format_and_wrapper(config.judge)[0])
+    rows = training_rows(config, fmt)
+    items = [
+        JudgeInput(row.query, (row.response,), n) for row in rows for n in range(config.samples)
+    ]
+    journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    try:
+        with tqdm(total=len(set(items)), desc="critiques", unit="judgement") as bar:
+            opened = open_judge(config.judge, journal=journal, progress=lambda *_: bar.update())
+            async with opened as reward:
+                judgements = await reward.judge(items)
+    finally:
+        journal.close()
+    k = config.samples
+    groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
+    kept = [choose(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)]
+    return [row for row in kept if row]
+
+
+def training_rows(config: OwnCritiquesConfig, fmt: JudgeFormat) -> list[Rated]:
+    """The rated rows that may be trained on."""
+    measured = {
+        row.query
+        for name in config.data.exclude
+        for row in read_compared(data_path(config.data, name), fmt).rows
+    }
+    rows = [
+        row
+        for name in config.data.rated
+        for row in read_rated(data_path(config.data, name), fmt).rows
+        if not is_held_out(row.query, config.data.held_out) and row.query not in measured
+    ]
+    return rows[: config.rows]
+
+
+def choose(
+    row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
+) -> dict[str, Any] | None:
+    """The training row of the critique nearest to the reference; None if none is usable."""
+    prompt = render(JudgeInput(row.query, (row.response,)), fmt)[-1].text
+    usable = []
+    for judgement in judgements:
+        parsed = parse_rating(judgement.critique, fmt)
+        if not isinstance(parsed, ParsedRating) or judgement.rating is None or judgement.forced:
+            continue
+        health = examine(judgement.critique, prompt)
+        if health.loops or health.copies or abs(parsed.value - row.rating) > tolerance:
+            continue
+        expected = judgement.view("expected")
+        near = abs((parsed.value if expected is None else expected) - row.rating)
+        usable.append((near, parsed.start, judgement.critique))
+    if not usable:
+        return None
+    _, start, text = min(usable)
+    end = re.compile(r"[\d.]*").match(text, start)
+    assert end  # the pattern matches nothing too
+    target = text[:start] + f"{row.rating:g}" + text[end.end() :]
+    return {"usrmsg": prompt, "target_output": target.rstrip(), "pred_score": f"{row.rating:g}"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the flags, sample and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="YAML run file")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="sets")
+    flags = parser.parse_args(arguments)
+    try:
+        config = load_config(OwnCritiquesConfig, flags.config, flags.sets)
+        config.output.parent.mkdir(parents=True, exist_ok=True)
+        rows = asyncio.run(sample(config))
+        write_jsonl(config.output, rows)
+    except AutojError as error:
+        print(f"own_critiques: error: {error}", file=sys.stderr)
+        return 1
+    print(f"{len(rows)} rows with a usable critique: {config.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
