@@ -18,6 +18,7 @@ from autoj_reward.errors import ConfigError
 from experiments.judge_quality import JudgeQualityConfig
 from experiments.judge_training.recipe import TrainJudgeConfig
 from experiments.own_critiques import OwnCritiquesConfig
+from experiments.recipe_ablation import AblationConfig
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 ACCELERATE = [path for path in CONFIGS if path.name.startswith("accelerate_")]
@@ -36,6 +37,7 @@ KINDS: dict[str, type[Block]] = {
     "train_": TrainJudgeConfig,
     "judge_quality": JudgeQualityConfig,
     "own_critiques": OwnCritiquesConfig,
+    "recipe_ablation": AblationConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
 }

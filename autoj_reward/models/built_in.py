@@ -61,7 +61,8 @@ def _gguf() -> Path:
 
 def _digest(gguf: Path, adapter: Path | None) -> str:
     digest = hashlib.sha256()
-    for path in [gguf, *(sorted(adapter.iterdir()) if adapter else [])]:
+    weights = sorted(p for p in adapter.iterdir() if p.suffix != ".md") if adapter else []
+    for path in [gguf, *weights]:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]

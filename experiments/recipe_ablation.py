@@ -1,0 +1,111 @@
+"""Variants of a training recipe, trained one after the other and compared on validation data.
+
+    python -m experiments.recipe_ablation --config configs/recipe_ablation.yaml
+
+Each variant is a run of `experiments.train_judge` in a folder of its own; one that is done is not
+repeated, one that was cut short goes on. `ablation.json` and `ablation.md` get a row a variant:
+Spearman of the expected rating with the reference right after the prompt, and after the reference's
+own critique; agreement of verdicts and of preferences with the human labels; loss of the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from autoj_reward.config import Block, load_config
+from autoj_reward.errors import AutojError, EngineError
+from experiments.judge_training.recipe import TrainJudgeConfig
+from rollouts.files import write_json, write_text
+
+SHOWN = {
+    "eval_spearman_direct": "Spearman, slot after the prompt",
+    "eval_spearman_after": "Spearman, slot after the reference critique",
+    "eval_agreement_verdict": "verdict agreement",
+    "eval_agreement_preference": "preference agreement",
+    "eval_loss_judgement": "output loss",
+}
+
+
+class AblationConfig(Block):
+    """base: the training config. common: overrides of every variant. variants: name to overrides,
+    written as for --set. output: folder of all runs."""
+
+    base: Path
+    output: Path
+    common: tuple[str, ...] = ()
+    variants: dict[str, tuple[str, ...]] = Field(min_length=1)
+
+
+def run(config: AblationConfig) -> dict[str, Any]:
+    """Train what is not trained yet; returns the records by variant.
+
+    Raises ConfigError for a wrong override before anything starts, EngineError if a run fails.
+    """
+    sets = {
+        name: [*config.common, *own, f"output={config.output / name}"]
+        for name, own in config.variants.items()
+    }
+    for own in sets.values():
+        load_config(TrainJudgeConfig, config.base, own)
+    records = {}
+    for name, own in sets.items():
+        path = config.output / name / "training.json"
+        if not path.is_file():
+            print(f"== {name}", file=sys.stderr)
+            flags = [word for override in own for word in ("--set", override)]
+            command = ["-m", "experiments.train_judge", "--config", str(config.base), *flags]
+            if subprocess.run([sys.executable, *command], check=False).returncode:
+                raise EngineError(f"the training of {name!r} failed; its messages stand above")
+        records[name] = json.loads(path.read_text(encoding="utf-8"))
+        write_json(config.output / "ablation.json", _summary(config, records))
+        write_text(config.output / "ablation.md", table(config, records))
+    return records
+
+
+def table(config: AblationConfig, records: dict[str, Any]) -> str:
+    """A Markdown table, one row a variant; a dash where a variant has no such reading."""
+    lines = [
+        "| " + " | ".join(["variant", "overrides", "steps", *SHOWN.values()]) + " |",
+        "| --- | --- |" + " --- |" * (len(SHOWN) + 1),
+    ]
+    for name, record in records.items():
+        found = record["validation"]
+        values = [f"{found[key]:.3f}" if key in found else "-" for key in SHOWN]
+        own = ", ".join(f"`{override}`" for override in config.variants[name]) or "none"
+        lines.append("| " + " | ".join([name, own, str(record["steps"]), *values]) + " |")
+    common = ", ".join(f"`{override}`" for override in config.common) or "none"
+    return "\n".join([*lines, "", f"Base {config.base}; overrides of all: {common}.", ""])
+
+
+def _summary(config: AblationConfig, records: dict[str, Any]) -> dict[str, Any]:
+    kept = ("config", "examples", "steps", "validation", "seconds_since_last_start", "machine")
+    return {name: {key: record[key] for key in kept} for name, record in records.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the flags and run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="YAML file of the variants")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="sets")
+    flags = parser.parse_args(arguments)
+    try:
+        config = load_config(AblationConfig, flags.config, flags.sets)
+        print(table(config, run(config)))
+    except AutojError as error:
+        print(f"recipe_ablation: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
