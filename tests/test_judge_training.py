@@ -257,7 +257,7 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
             "folder": str(folder),
             "rated": ["rated.jsonl", "trained.jsonl"],
             "compared": ["pairs.jsonl"],
-            "held_out": 0.2,
+            "held_out": 0.4,
         },
         "lora": {"rank": 2, "alpha": 4},
         "losses": {"slot_after": 1, "slot_direct": 1, "verdict": 1, "preference": 1},

@@ -28,7 +28,7 @@ from experiments.judge_training.targets import Item, ItemBuilder
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Items by part (`rated`, `compared`, `preferred`), and the rows that were left out."""
+    """Items by part (`rated`, `direct`, `compared`, `preferred`), and the rows left out."""
 
     training: dict[str, list[Item]]
     validation: dict[str, list[Item]]
@@ -74,6 +74,8 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
     }
     for row in tqdm(rated, desc="rated rows", disable=None):
         make("rated", row, lambda row=row: builder.rated(row))  # type: ignore[misc]
+        if config.mix.direct and not is_held_out(row.query, config.data.held_out):
+            make("direct", row, lambda row=row: builder.direct(row))  # type: ignore[misc]
     for pair in tqdm(compared, desc="compared pairs", disable=None):
         if config.mix.compared:
             for order in (pair, swapped(pair, builder.format)):

@@ -36,11 +36,13 @@ class LossConfig(Block):
 class MixConfig(Block):
     """How many times an epoch shows each row; a fraction draws that share anew in every epoch.
 
-    rated: rated responses, doubled in the paper to balance pairs in two orders. compared: pairs in
-    each of their two orders. preferred: pairs for the preference loss.
+    rated: rated responses with their judgements, doubled in the paper to balance pairs in two
+    orders. direct: rated responses at the slot right after the prompt alone, at half the tokens.
+    compared: pairs in each of their two orders. preferred: pairs for the preference loss.
     """
 
     rated: float = Field(2.0, ge=0)
+    direct: float = Field(0.0, ge=0)
     compared: float = Field(1.0, ge=0)
     preferred: float = Field(0.0, ge=0)
 

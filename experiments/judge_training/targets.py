@@ -1,9 +1,9 @@
 """What a judge learns from one row: a token tree, and the losses to read from its logits.
 
 `rated`: the judgement's own tokens (cross entropy, as in the paper), and the rating read at the
-slot after the judgement and at a slot right after the prompt. `compared`: the verdict of a pair in
-one order. `preferred`: the expected ratings of two responses against the human label of the pair.
-Slots are read as the engine reads them (`autoj_reward.engine.labels`), so a rating is trained as
+slot after the judgement and at a slot right after the prompt. `direct`: the latter alone.
+`compared`: the verdict of a pair in one order. `preferred`: the expected ratings of two responses
+against the human label of the pair. Slots are read as the engine reads them (`autoj_reward.engine.labels`), so a rating is trained as
 the distribution that is served.
 """
 
@@ -76,7 +76,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One training example. part: rated, compared or preferred (with two trees).
+    """One training example. part: rated, direct, compared or preferred (with two trees).
 
     target: the reference rating, the index of the verdict among the format's, or 1 / 0.5 / 0 for
     the first response being better, tied or worse.
@@ -103,10 +103,10 @@ class ItemBuilder:
         self.losses = losses
         self.scale = torch.arange(fmt.scale.low, fmt.scale.high + 1).float()
 
-    def rated(self, row: Rated, after: bool = True) -> Item:
-        """A rated response; after: also its judgement, where the row has one."""
+    def rated(self, row: Rated) -> Item:
+        """A rated response with its judgement, where the row has one."""
         tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
-        if row.judgement and after:
+        if row.judgement:
             parsed = parse_rating(row.judgement, self.format)
             assert isinstance(parsed, ParsedRating)  # the reader refused others
             own = self._output(tree, prepared, row.judgement)
@@ -116,6 +116,12 @@ class ItemBuilder:
         if self.losses.slot_direct:
             tree.direct = self._direct(tree, prepared)
         return Item("rated", row.source, row.line, (tree,), row.rating)
+
+    def direct(self, row: Rated) -> Item:
+        """A rated response at the slot right after the prompt alone."""
+        tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
+        tree.direct = self._direct(tree, prepared)
+        return Item("direct", row.source, row.line, (tree,), row.rating)
 
     def compared(self, row: Compared) -> Item:
         """A pair in the order of the row. Without a judgement the output is the decision only,
