@@ -132,6 +132,14 @@ def test_what_a_rated_row_teaches(builder: ItemBuilder, smollm2: Any) -> None:
         assert [smollm2.decode(list(ids)) for ids in slot.labels] == list(FORMAT.scale.labels)
 
 
+def test_the_direct_slot_alone_needs_no_judgement(builder: ItemBuilder) -> None:
+    [alone], [both] = builder.direct(RATED).trees, builder.rated(RATED).trees
+    assert alone.tokens.linear and not (alone.text or alone.after)
+    assert alone.direct and both.direct and alone.direct.labels == both.direct.labels
+    ends = [path_to(tree.tokens, tree.direct.nodes[()]) for tree in (alone, both) if tree.direct]
+    assert ends[0] == ends[1]
+
+
 def test_what_a_pair_teaches(builder: ItemBuilder, smollm2: Any) -> None:
     [tree] = builder.compared(PAIR).trees
     text = "So, the final decision is Response 2"
@@ -261,7 +269,7 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
         },
         "lora": {"rank": 2, "alpha": 4},
         "losses": {"slot_after": 1, "slot_direct": 1, "verdict": 1, "preference": 1},
-        "mix": {"rated": 1, "compared": 0.5, "preferred": 0.5},
+        "mix": {"rated": 1, "direct": 0.5, "compared": 0.5, "preferred": 0.5},
         "epochs": 2,
         "batch_size": 4,
         "device_batch_size": 2,
@@ -277,7 +285,8 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
 def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
     record = train(load_config(TrainJudgeConfig, write(tmp_path, folder)))
     out = tmp_path / "out"
-    assert record["examples"]["training"].keys() == {"rated", "compared", "preferred"}
+    assert record["examples"]["training"].keys() == {"rated", "direct", "compared", "preferred"}
+    assert record["examples"]["validation"].keys() == {"rated", "compared", "preferred"}
     assert record["left_out"] == {}
     for name in ("spearman_after", "spearman_direct", "agreement_verdict", "loss_judgement"):
         assert math.isfinite(record["validation"][f"eval_{name}"])
