@@ -219,6 +219,7 @@ def _save(trainer: Any, config: TrainJudgeConfig, base: str) -> None:
     """Full weights in `judge/`; with LoRA the adapter in `adapter/`, merged into them."""
     import torch
     from peft import PeftModel
+    from safetensors.torch import load_file, save_file
     from transformers import AutoModelForCausalLM
 
     folder = config.output / ("adapter" if config.lora else "judge")
@@ -227,6 +228,10 @@ def _save(trainer: Any, config: TrainJudgeConfig, base: str) -> None:
         return
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle
     if config.lora:
+        # Half the size, and the judge below is merged from what is kept.
+        weights = folder / "adapter_model.safetensors"
+        halved = {name: value.half() for name, value in load_file(weights).items()}
+        save_file(halved, weights, metadata={"format": "pt"})
         whole = AutoModelForCausalLM.from_pretrained(
             base, revision=config.revision, dtype=torch.float32
         )
