@@ -61,7 +61,7 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
     for row in examples.bad:
         print(f"left out: {row}", file=sys.stderr)
     shown = schedule(examples.training, config.mix, config.epochs, config.seed)
-    arguments = training_arguments(config, len(shown))
+    arguments = training_arguments(config, len(shown), any(examples.validation.values()))
 
     set_seed(config.seed)
     dtype, attention = _numerics(config)
@@ -88,7 +88,10 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
     if last:
         print(f"goes on from {last}", file=sys.stderr)
     result = trainer.train(resume_from_checkpoint=last)
-    validation = trainer.evaluate() if trainer.eval_dataset else {}
+    validated = [
+        entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
+    ]
+    validation = {k: v for k, v in (validated or [{}])[-1].items() if k.startswith("eval_")}
     _save(trainer, config, source.path)
     record = {
         "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
@@ -108,7 +111,7 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
     return record
 
 
-def training_arguments(config: TrainJudgeConfig, examples: int) -> Any:
+def training_arguments(config: TrainJudgeConfig, examples: int, validate: bool) -> Any:
     """The Trainer's arguments for a run that shows that many examples."""
     from transformers import TrainingArguments
 
@@ -136,8 +139,8 @@ def training_arguments(config: TrainJudgeConfig, examples: int) -> Any:
         bf16=_on_gpu() and config.dtype != "float32",
         tf32=True if _on_gpu() else None,
         gradient_checkpointing=config.gradient_checkpointing,
-        eval_strategy="steps" if config.data.held_out and config.validations > 1 else "no",
-        eval_steps=steps // config.validations + 1,
+        eval_strategy="steps" if validate else "no",
+        eval_steps=steps // config.validations + 1,  # and the Trainer's own at the last step
         save_steps=config.save_steps,
         save_total_limit=2,
         logging_steps=5,

@@ -216,3 +216,25 @@ def test_rating_distribution_equals_transformers() -> None:
         expected |= {"1": first[digits[1]].item() * (1 - ten), "10": first[digits[1]].item() * ten}
         rating = found[k].rating  # type: ignore[attr-defined]
         assert dict(rating.distribution) == pytest.approx(expected, abs=2e-4)
+
+
+def test_seeded_critiques_of_long_prompts_leave_the_engine_alive() -> None:
+    """Together the prompts are longer than one batch of vLLM; a prompt that it read in two parts
+    would kill the CPU engine when the request has a seed."""
+    from autoj_reward.serve.replica import JudgeReplica
+
+    config = JudgeConfig(temperature=0.8, max_tokens=4, max_model_len=2048, kv_cache_gib=0.5)
+    items = [JudgeInput(f"{n} Why?", ("because of light " * 450,), sample=n) for n in range(4)]
+
+    async def ask() -> list[Judgement]:
+        replica = JudgeReplica(config)
+        await replica.start()
+        try:
+            return [judgement async for _, judgement in replica.stream(items)]
+        finally:
+            await replica.close()
+
+    with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind"):
+        found = asyncio.run(ask())
+    assert [judgement.ok for judgement in found] == [True] * 4
+    assert all(judgement.usage.tokens_in > 1300 for judgement in found)

@@ -43,6 +43,10 @@ def engine_arguments(config: EngineConfig, model: ResolvedModel) -> dict[str, An
         "kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30),
         "block_size": 32,
         "max_num_seqs": CPU_SEQUENCES,
+        # A seeded request whose prompt is read in two parts kills vLLM 0.32's CPU engine ("CPU
+        # Generator does not use offset"), so prompts are read whole.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(4096, config.max_model_len),
         # Compiling takes longer than it saves on models that a CPU can serve.
         "enforce_eager": True,
     }
