@@ -291,8 +291,6 @@ def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
     for name in ("spearman_after", "spearman_direct", "agreement_verdict", "loss_judgement"):
         assert math.isfinite(record["validation"][f"eval_{name}"])
     assert sum("eval_spearman_direct" in entry for entry in record["history"]) == 2
-    first, *_, last = [entry for entry in record["history"] if "loss/slot_direct" in entry]
-    assert last["loss/slot_direct"] < first["loss/slot_direct"]
     assert any((out / "logs").iterdir())
     adapter = json.loads((out / "adapter/adapter_config.json").read_text())
     assert adapter["base_model_name_or_path"] == str(folder)
@@ -304,8 +302,11 @@ def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
 
 
 def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> None:
-    plain = {"lora": None, "losses": {}, "mix": {"rated": 1, "compared": 0}, "epochs": 1}
-    train(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
+    plain = {"lora": None, "losses": {}, "mix": {"rated": 1, "compared": 0}, "epochs": 6}
+    record = train(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
+    losses = [entry["loss/judgement"] for entry in record["history"] if "loss/judgement" in entry]
+    assert losses[-1] < losses[0] - 0.5
+    assert record["left_out"] == {"rated.jsonl": 12}  # rows without a judgement teach it nothing
     assert {p.name for p in (tmp_path / "out/judge").iterdir()} >= {
         "config.json",
         "model.safetensors",

@@ -61,6 +61,8 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
                 raise InputRejected(
                     f"{item.tokens} tokens as a {part} example, max_length is {config.max_length}"
                 )
+            if not any(tree.read for tree in item.trees):
+                raise InputRejected("no judgement to learn from, and the losses read no slot")
         except InputRejected as error:
             bad[row.source, row.line] = BadRow(row.source, row.line, "", str(error))
             return
