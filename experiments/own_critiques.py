@@ -65,8 +65,11 @@ async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
     journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
     try:
         with tqdm(total=len(set(items)), desc="critiques", unit="judgement") as bar:
-            opened = open_judge(config.judge, journal=journal, progress=lambda *_: bar.update())
-            async with opened as reward:
+
+            def progress(_judgement: Judgement, _reused: bool) -> None:
+                bar.update()
+
+            async with open_judge(config.judge, journal=journal, progress=progress) as reward:
                 judgements = await reward.judge(items)
     finally:
         journal.close()
