@@ -218,23 +218,19 @@ def test_rating_distribution_equals_transformers() -> None:
         assert dict(rating.distribution) == pytest.approx(expected, abs=2e-4)
 
 
-def test_seeded_critiques_of_long_prompts_leave_the_engine_alive() -> None:
+def test_sampled_critiques_of_long_prompts_leave_the_engine_alive(tmp_path: Path) -> None:
     """Together the prompts are longer than one batch of vLLM; a prompt that it read in two parts
     would kill the CPU engine when the request has a seed."""
-    from autoj_reward.serve.replica import JudgeReplica
-
-    config = JudgeConfig(temperature=0.8, max_tokens=4, max_model_len=2048, kv_cache_gib=0.5)
-    items = [JudgeInput(f"{n} Why?", ("because of light " * 450,), sample=n) for n in range(4)]
-
-    async def ask() -> list[Judgement]:
-        replica = JudgeReplica(config)
-        await replica.start()
-        try:
-            return [judgement async for _, judgement in replica.stream(items)]
-        finally:
-            await replica.close()
-
-    with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind"):
-        found = asyncio.run(ask())
-    assert [judgement.ok for judgement in found] == [True] * 4
-    assert all(judgement.usage.tokens_in > 1300 for judgement in found)
+    rows = [{"query": f"{n} Why?", "response": "because of light " * 450} for n in range(3)]
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    sets = ["temperature=0.8", "critiques=2", "max_tokens=8", "max_model_len=2048"]
+    sets += ["kv_cache_gib=0.5", "serve.deadline_s=120"]
+    command = [sys.executable, "-m", "autoj_reward.cli", "score"]
+    command += ["--input", str(source), "--output", str(output)]
+    command += [word for item in sets for word in ("--set", f"judge.{item}")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [row["outcome"] for row in found] == ["ok"] * 3
+    assert all(1 <= row["expected"] <= 10 for row in found)
