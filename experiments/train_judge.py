@@ -187,8 +187,7 @@ def _numerics(config: TrainJudgeConfig) -> tuple[Any, str]:
     dtype = frozen if config.lora or config.dtype == "bfloat16" else torch.float32
     if config.attention != "auto":
         return dtype, config.attention
-    branching = config.losses.slot_direct > 0 or config.losses.slot_after > 0
-    flash = _on_gpu() and is_flash_attn_2_available() and not branching
+    flash = _on_gpu() and is_flash_attn_2_available() and not config.losses.branching
     return dtype, "flash_attention_2" if flash else "sdpa"
 
 

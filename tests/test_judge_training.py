@@ -380,6 +380,8 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
     [
         (["batch_size=6", "device_batch_size=4"], "no multiple of device_batch_size 4"),
         (["attention=flash_attention_2", "losses.slot_direct=1"], "set attention to sdpa"),
+        (["attention=flash_attention_2", "losses={slot_after: 1}"], "set attention to sdpa"),
+        (["attention=flash_attention_2", "losses={verdict: 1}"], "set attention to sdpa"),
         (["adapter=x", "lora=null"], "give a lora block"),
     ],
 )

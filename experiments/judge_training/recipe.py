@@ -32,6 +32,11 @@ class LossConfig(Block):
     preference: float = Field(0.0, ge=0)
     preference_scale: float = Field(1.0, gt=0)
 
+    @property
+    def branching(self) -> bool:
+        """Whether examples have several continuations of one prompt: the readings of a slot."""
+        return self.slot_after > 0 or self.slot_direct > 0 or self.verdict > 0
+
 
 class MixConfig(Block):
     """How many times an epoch shows each row; a fraction draws that share anew in every epoch.
@@ -107,9 +112,9 @@ class TrainJudgeConfig(Block):
                 f"batch_size {self.batch_size} is no multiple of device_batch_size "
                 f"{self.device_batch_size}"
             )
-        if self.attention == "flash_attention_2" and (self.losses.slot_direct > 0):
+        if self.attention == "flash_attention_2" and self.losses.branching:
             raise ValueError(
-                "slot_direct puts two continuations behind one prompt, which flash_attention_2 "
-                "cannot mask: set attention to sdpa"
+                "slot_direct, slot_after and verdict put several continuations behind one prompt, "
+                "which flash_attention_2 cannot mask: set attention to sdpa"
             )
         return self
