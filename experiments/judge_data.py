@@ -90,6 +90,13 @@ def data_path(data: JudgeData, name: str) -> str:
     return str(Path(folder) / name)
 
 
+def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
+    """Every query of the files of `exclude`, which is not to be trained on."""
+    return {
+        row.query for name in data.exclude for row in read_compared(data_path(data, name), fmt).rows
+    }
+
+
 def is_held_out(query: str, share: float) -> bool:
     """Whether a query is validation data: the same answer wherever it appears."""
     digest = hashlib.sha256(query.encode()).digest()

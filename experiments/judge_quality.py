@@ -35,7 +35,6 @@ from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.rows import Rows
 from autoj_reward.serve.replica import judge_name
-from autoj_reward.serve.session import open_judge
 from autoj_reward.types import BadRow, JudgeInput, Judgement
 from experiments import rivals
 from experiments.judge_data import (
@@ -52,6 +51,7 @@ from experiments.judge_quality_parts import JUDGED
 from experiments.judge_quality_report import describe_machine, installed_versions, render_quality
 from rollouts.files import plain, write_json, write_text
 from rollouts.intake import require_usable
+from rollouts.judging import judging
 
 PARTS = (*JUDGED, "rivals")
 RESULT_FILES = ("predictions.json", "quality.json")
@@ -254,13 +254,8 @@ async def _opened(
 
         yield recall
         return
-    with tqdm(total=len(set(inputs)), desc=f"judging: {config.model}", unit="judgement") as bar:
-
-        def progress(_judgement: Judgement, _reused: bool) -> None:
-            bar.update()
-
-        async with open_judge(config, journal=journal, progress=progress) as reward:
-            yield reward.judge
+    async with judging(config, journal, len(set(inputs)), f"judging: {config.model}") as reward:
+        yield reward.judge
 
 
 def _predictions(

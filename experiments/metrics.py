@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from autoj_reward.types import Verdict
+from experiments.judge_data import LABELS
 
 Indices = NDArray[np.intp]
 Statistic = Callable[[Indices], float | None]
@@ -23,7 +24,6 @@ Correlation = Callable[[ArrayLike, ArrayLike], float | None]
 Shown = Verdict | None
 """What one order said, FIRST being the response that it showed first; None if it failed."""
 
-LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
 THRESHOLDS = tuple(step / 100 for step in range(201))
 
 

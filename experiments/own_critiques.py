@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
-from tqdm import tqdm
 
 from autoj_reward.config import Block, JudgeConfig, load_config
 from autoj_reward.errors import AutojError
@@ -29,18 +27,18 @@ from autoj_reward.models import format_and_wrapper
 from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.prompts.render import render
-from autoj_reward.serve.session import open_judge
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.critique_health import examine
 from experiments.judge_data import (
     JudgeData,
     Rated,
     data_path,
+    excluded_queries,
     is_held_out,
-    read_compared,
     read_rated,
 )
 from rollouts.files import write_jsonl
+from rollouts.judging import judging
 
 
 class OwnCritiquesConfig(Block):
@@ -64,13 +62,8 @@ async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
     ]
     journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
     try:
-        with tqdm(total=len(set(items)), desc="critiques", unit="judgement") as bar:
-
-            def progress(_judgement: Judgement, _reused: bool) -> None:
-                bar.update()
-
-            async with open_judge(config.judge, journal=journal, progress=progress) as reward:
-                judgements = await reward.judge(items)
+        async with judging(config.judge, journal, len(set(items)), "critiques") as reward:
+            judgements = await reward.judge(items)
     finally:
         journal.close()
     k = config.samples
@@ -81,11 +74,7 @@ async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
 
 def training_rows(config: OwnCritiquesConfig, fmt: JudgeFormat) -> list[Rated]:
     """The rated rows that may be trained on."""
-    measured = {
-        row.query
-        for name in config.data.exclude
-        for row in read_compared(data_path(config.data, name), fmt).rows
-    }
+    measured = excluded_queries(config.data, fmt)
     rows = [
         row
         for name in config.data.rated
@@ -114,9 +103,7 @@ def choose(
     if not usable:
         return None
     _, start, text = min(usable)
-    end = re.compile(r"[\d.]*").match(text, start)
-    assert end  # the pattern matches nothing too
-    target = text[:start] + f"{row.rating:g}" + text[end.end() :]
+    target = text[:start] + f"{row.rating:g}" + text[start:].lstrip("0123456789.")
     return {"usrmsg": prompt, "target_output": target.rstrip(), "pred_score": f"{row.rating:g}"}
 
 

@@ -29,8 +29,8 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput, Verdict
-from experiments.judge_data import Compared, Rated
-from experiments.metrics import LABELS, pointwise_verdicts
+from experiments.judge_data import LABELS, Compared, Rated
+from experiments.metrics import pointwise_verdicts
 
 ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))
 FOLDS = 5

@@ -12,15 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tqdm import tqdm
-
 from autoj_reward.config import ScoreConfig, load_config
 from autoj_reward.journal import Journal
 from autoj_reward.rows import PairRow, Rows, SingleRow, read_pairs, read_singles, require_clean
 from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.session import open_judge
 from autoj_reward.types import Candidate, Comparison, Judgement, Verdict
 from rollouts.intake import require_usable
+from rollouts.judging import judging
 from rollouts.results import to_json, write_json, write_jsonl
 
 Row = TypeVar("Row", SingleRow, PairRow)
@@ -136,10 +134,5 @@ async def _judge(
     work: Callable[[RewardClient], Awaitable[list[dict[str, Any]]]],
     total: int,
 ) -> list[dict[str, Any]]:
-    with tqdm(total=total, desc="judging", unit="judgement") as bar:
-
-        def progress(_judgement: Judgement, _reused: bool) -> None:
-            bar.update()
-
-        async with open_judge(config.judge, journal=journal, progress=progress) as reward:
-            return await work(reward)
+    async with judging(config.judge, journal, total) as reward:
+        return await work(reward)

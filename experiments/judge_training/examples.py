@@ -17,6 +17,7 @@ from experiments.judge_data import (
     Compared,
     Rated,
     data_path,
+    excluded_queries,
     is_held_out,
     read_compared,
     read_rated,
@@ -69,11 +70,7 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
         held_out = is_held_out(row.query, config.data.held_out)
         splits[held_out].setdefault(part, []).append(item)
 
-    measured = {
-        row.query
-        for name in config.data.exclude
-        for row in read_compared(data_path(config.data, name), builder.format).rows
-    }
+    measured = excluded_queries(config.data, builder.format)
     for row in tqdm(rated, desc="rated rows", disable=None):
         make("rated", row, lambda row=row: builder.rated(row))  # type: ignore[misc]
         if config.mix.direct and not is_held_out(row.query, config.data.held_out):

@@ -1,0 +1,28 @@
+"""An opened judge with a progress bar, as every job without stages of its own wants it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tqdm import tqdm
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.journal import Journal
+from autoj_reward.serve.client import RewardClient
+from autoj_reward.serve.session import open_judge
+from autoj_reward.types import Judgement
+
+
+@asynccontextmanager
+async def judging(
+    config: JudgeConfig, journal: Journal, total: int, label: str = "judging"
+) -> AsyncIterator[RewardClient]:
+    """`open_judge` with a bar over `total` judgements, those from the journal included."""
+    with tqdm(total=total, desc=label, unit="judgement") as bar:
+
+        def progress(_judgement: Judgement, _reused: bool) -> None:
+            bar.update()
+
+        async with open_judge(config, journal=journal, progress=progress) as reward:
+            yield reward
