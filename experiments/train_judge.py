@@ -56,7 +56,9 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
     source = resolve(judge)
     fmt_name, wrapper = format_and_wrapper(judge)
     tokenizer = AutoTokenizer.from_pretrained(source.path, revision=config.revision)
-    builder = ItemBuilder(PromptTokenizer(tokenizer, wrapper), load_format(fmt_name), config.losses)
+    builder = ItemBuilder(
+        PromptTokenizer(tokenizer, wrapper), load_format(fmt_name), config.losses, config.brief
+    )
     examples = make_examples(config, builder)
     for row in examples.bad:
         print(f"left out: {row}", file=sys.stderr)

@@ -26,7 +26,7 @@ from autoj_reward.types import JudgeInput, Verdict
 from experiments.judge_data import Compared, Rated
 from experiments.judge_training.examples import schedule
 from experiments.judge_training.recipe import LossConfig, MixConfig, TrainJudgeConfig
-from experiments.judge_training.targets import Item, ItemBuilder, Slot, Tree, read_item
+from experiments.judge_training.targets import Item, ItemBuilder, Slot, Tree, read_item, shorten
 from experiments.judge_training.trainer import Collator
 from experiments.judge_training.tree import TokenTree, batch
 from experiments.train_judge import train, training_arguments
@@ -130,6 +130,32 @@ def test_what_a_rated_row_teaches(builder: ItemBuilder, smollm2: Any) -> None:
         [one] = [prefix for prefix in read if prefix]
         assert read == {(): said, one: said + "1"}
         assert [smollm2.decode(list(ids)) for ids in slot.labels] == list(FORMAT.scale.labels)
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        (99, "One two. Three four!\n\n1. Five? Six seven.\n\n"),
+        (7, "One two. Three four!\n\nSix seven.\n\n"),
+        (5, "One two. Six seven.\n\n"),
+        (2, "Six seven.\n\n"),
+        (1, "Six seven.\n\n"),
+    ],
+)
+def test_a_brief_critique_keeps_its_first_sentences_and_its_last(limit: int, left: str) -> None:
+    text = "One two. Three four!\n\n1. Five? Six seven.\n\n"
+    assert shorten(text, limit, lambda part: len(part.split())) == left
+
+
+def test_a_brief_critique_ends_in_the_same_rating(smollm2: Any) -> None:
+    tokens = PromptTokenizer(smollm2, "chat")
+    long = " ".join(f"Point {n} is made well." for n in range(30)) + " All in all, fair."
+    row = Rated("f", 1, "Why?", "Because.", 4.0, long + "\n\nRating: [[4]]")
+    [tree] = ItemBuilder(tokens, FORMAT, ALL, brief=40).rated(row).trees
+    text = smollm2.decode([token for _, token in tree.text])
+    assert text.startswith("Point 0 is made well. Point 1 ")
+    assert text.endswith("well. All in all, fair.\n\nRating: [[4]]<|im_end|>")
+    assert len(smollm2(text.partition("\n\n")[0]).input_ids) <= 40
 
 
 def test_the_direct_slot_alone_needs_no_judgement(builder: ItemBuilder) -> None:

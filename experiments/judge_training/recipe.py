@@ -66,6 +66,9 @@ class TrainJudgeConfig(Block):
 
     model, revision, format, wrapper: the base model, and what it is to be served with.
     adapter: folder of an adapter to go on from. lora: null trains all weights.
+    brief: tokens that a reference critique may have before its rating; a longer one keeps its first
+        sentences and its last. null keeps it whole, as in the paper. Small models learn to end
+        brief critiques long before whole ones.
     max_length: tokens of a whole example. bad_rows: `skip` names, counts and leaves out malformed
         and over-long rows; `stop` refuses to start with any.
     epochs: passes over the mix. batch_size: examples an optimizer step, over all processes;
@@ -86,6 +89,7 @@ class TrainJudgeConfig(Block):
     lora: LoraBlock | None = None
     losses: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
+    brief: int | None = Field(None, ge=16)
     max_length: int = Field(4096, ge=64)
     bad_rows: Literal["skip", "stop"] = "skip"
     epochs: float = Field(5.0, gt=0)

@@ -9,6 +9,7 @@ against the human label of the pair. Slots are read as the engine reads them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ from experiments.judge_data import Compared, Rated
 from experiments.judge_training.recipe import LossConfig
 from experiments.judge_training.tree import TokenTree
 
+SENTENCE = re.compile(r"(?<=[.!?])(?<!\b\d\.)\s+|\n+")
 Logits = Callable[[list[int]], Tensor]
 """Nodes to what the model says after each: float [nodes, vocabulary]."""
 
@@ -97,20 +99,32 @@ class Item:
 class ItemBuilder:
     """Makes items of rows, with the tokenizer and format the judge will be served with."""
 
-    def __init__(self, tokens: PromptTokenizer, fmt: JudgeFormat, losses: LossConfig) -> None:
+    def __init__(
+        self,
+        tokens: PromptTokenizer,
+        fmt: JudgeFormat,
+        losses: LossConfig,
+        brief: int | None = None,
+    ) -> None:
         self.tokens = tokens
         self.format = fmt
         self.losses = losses
+        self.brief = brief
         self.scale = torch.arange(fmt.scale.low, fmt.scale.high + 1).float()
 
     def rated(self, row: Rated) -> Item:
         """A rated response with its judgement, where the row has one."""
         tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
         if row.judgement:
-            parsed = parse_rating(row.judgement, self.format)
-            assert isinstance(parsed, ParsedRating)  # the reader refused others
-            own = self._output(tree, prepared, row.judgement)
-            opening = row.judgement[parsed.opened : parsed.start]
+            text = row.judgement
+            parsed = _parsed(text, self.format)
+            if self.brief:
+                text = (
+                    shorten(text[: parsed.opened], self.brief, self._count) + text[parsed.opened :]
+                )
+                parsed = _parsed(text, self.format)
+            own = self._output(tree, prepared, text)
+            opening = text[parsed.opened : parsed.start]
             if self.losses.slot_after:
                 tree.after = self._rating_slot(tree, prepared, own, parsed.opened, opening)
         if self.losses.slot_direct:
@@ -156,6 +170,9 @@ class ItemBuilder:
         target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
         return Item("preferred", row.source, row.line, tuple(trees), target)
 
+    def _count(self, text: str) -> int:
+        return len(self.tokens.continuation(text))
+
     def _tree(self, item: JudgeInput) -> tuple[Tree, Prepared]:
         ids = self.tokens.ids(render(item, self.format))
         tree = TokenTree()
@@ -192,6 +209,32 @@ class ItemBuilder:
         prefixes = {ids[:n] for ids in spelled.values() for n in range(len(ids))}
         nodes = {p: tree.tokens.add([*context, *p])[-1] for p in sorted(prefixes)}
         return Slot(tuple(spelled.values()), nodes)
+
+
+def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
+    """The first sentences of a critique that fit `limit` tokens together with its last sentence.
+
+    Whole if it fits; at least the last sentence otherwise. What divides the critique from its
+    verdict stays as it is.
+    """
+    body = critique.rstrip()
+    if count(body) <= limit:
+        return critique
+    *sentences, last = SENTENCE.split(body)
+    kept = last
+    for n in range(1, len(sentences)):
+        longer = SENTENCE.split(body, maxsplit=n)[-1]
+        start = body[: len(body) - len(longer)]
+        if count(start + last) > limit:
+            break
+        kept = start + last
+    return kept + critique[len(body) :]
+
+
+def _parsed(text: str, fmt: JudgeFormat) -> ParsedRating:
+    parsed = parse_rating(text, fmt)
+    assert isinstance(parsed, ParsedRating)  # the reader refused others
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
