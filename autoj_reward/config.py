@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from autoj_reward.errors import ConfigError
 
-View = Literal["rating", "expected"]
+View = Literal["rating", "expected", "direct"]
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 
 
@@ -90,12 +90,14 @@ class JudgeConfig(EngineConfig):
     wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
     critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
     critique: False asks for the rating right after the prompt: one token instead of hundreds.
+    direct: beside the critique also read the expected rating right after the prompt.
     over_long: what happens to a response that does not fit: cut its middle, or reject.
     """
 
     format: str = "auto"
     wrapper: Literal["auto", "chat", "llama2", "none"] = "auto"
     critique: bool = True
+    direct: bool = False
     critiques: int = Field(1, ge=1, le=64)
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)

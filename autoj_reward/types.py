@@ -71,6 +71,8 @@ class Rating:
     expected: mean of the distribution after renormalising; None without one or without any mass.
     outside: probability at the slot that belongs to no valid rating, 0..1.
     forced: the judge did not write a rating, so the slot was forced (`Rating: [[`).
+    direct: expected rating at a slot right after the prompt, before any critique; None where it was
+        not asked for or cannot be read.
     """
 
     value: float
@@ -78,6 +80,7 @@ class Rating:
     expected: float | None = None
     outside: float | None = None
     forced: bool = False
+    direct: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +132,12 @@ class Judgement:
         return self.outcome is Outcome.OK
 
     def view(self, name: str) -> float | None:
-        """The number named `rating` or `expected`; None if the judgement abstains or lacks it."""
+        """The number named `rating`, `expected` or `direct`; None if the judgement abstains or
+        lacks it."""
         if self.rating is None:
             return None
-        return self.rating.value if name == "rating" else self.rating.expected
+        values = {"rating": self.rating.value, "expected": self.rating.expected}
+        return values.get(name, self.rating.direct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ class Comparison:
 class Selection:
     """The chosen candidate of a group and the rule that decided.
 
-    rule: `only` | `rating` | `expected` | a tie-break name | `all_failed`.
+    rule: `only` | `rating` | `expected` | `direct` | a tie-break name | `all_failed`.
     tied: indices that shared the best value before tie-breaking.
     comparisons: knock-out matches played, as (index, index, verdict).
     """

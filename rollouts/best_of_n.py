@@ -199,11 +199,13 @@ async def _select(
 
 def _check_view(config: BestOfNConfig) -> None:
     judge = config.judge
-    if config.view == "expected" and judge.kind == "openai" and judge.tokenizer is None:
+    if config.view != "rating" and judge.kind == "openai" and judge.tokenizer is None:
         raise ConfigError(
-            "view expected needs rating distributions, and an endpoint gives them only with "
+            f"view {config.view} needs rating distributions, and an endpoint gives them only with "
             "judge.tokenizer set to the served model's tokenizer"
         )
+    if config.view == "direct" and judge.critique and not judge.direct:
+        raise ConfigError("view direct needs the slot right after the prompt: set judge.direct")
 
 
 def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResult]) -> None:

@@ -12,7 +12,7 @@ from rollouts.report_query import query_section
 from rollouts.results import GroupResult, Summary
 from rollouts.svg import bar_plot, line_plot
 
-_VIEW = {"rating": "rating", "expected": "expected rating"}
+_VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}
 _PLOT = (420, 250)
 
 

@@ -10,18 +10,18 @@ from rollouts.results import GroupResult
 from rollouts.svg import dot_plot, line_plot
 
 _LONG, _SHORT = 12_000, 500
-_VIEW = {"rating": "rating", "expected": "expected rating"}
+_VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}
 _AMONG = {
     "policy_logprob": "the policy found this one the most probable of them",
     "expected_rating": "this one has the highest expected rating of them",
     "pairwise": "this one won the head-to-head comparisons among them",
     "first": "nothing else told them apart, so the first in order was taken",
 }
-_LEGEND = (
+_LEGEND = (  # {second}: the expected or the direct rating
     '<p class="legend">'
     '<span><svg viewBox="0 0 18 18"><circle class="dot" cx="9" cy="9" r="4"/></svg>rating</span>'
     '<span><svg viewBox="0 0 18 18"><path class="mean" d="M9 5l4 4l-4 4l-4 -4z"/></svg>'
-    "expected rating</span>"
+    "{second}</span>"
     '<span><svg viewBox="0 0 18 18"><circle class="chosen" cx="9" cy="9" r="5"/></svg>chosen</span>'
     '<span><svg viewBox="0 0 18 18"><circle class="ring" cx="9" cy="9" r="7.5"/>'
     '<circle class="dot" cx="9" cy="9" r="4"/></svg>tied for best</span>'
@@ -56,6 +56,7 @@ def query_section(number: int, group: GroupResult, view: str) -> str:
     size = plural(len(group.candidates), "candidate") + (
         f", {failed} without a rating" * bool(failed)
     )
+    direct = f"<span>direct rating <b>{num(chosen.view('direct'))}</b></span>" * _shown(group)
     outcome = "" if chosen.ok else f"<span>outcome <b>{_outcome(chosen)}</b></span>"
     return (
         f'<article class="card query" id="q{number}"><header><h3>Query {number}</h3>'
@@ -64,15 +65,26 @@ def query_section(number: int, group: GroupResult, view: str) -> str:
         f"<h4>Chosen response · candidate {index}</h4>"
         f"{_text(group.candidates[index].response, 'picked')}"
         f'<div class="facts"><span>rating <b>{num(chosen.view("rating"))}</b></span>'
-        f"<span>expected rating <b>{num(chosen.view('expected'))}</b></span>{outcome}"
+        f"<span>expected rating <b>{num(chosen.view('expected'))}</b></span>{direct}{outcome}"
         f"{_notes(chosen)}</div>"
         f'<p class="why">{reason_in_words(group, view)}</p>'
         f"<h4>Critique</h4>{_text(chosen.critique)}"
         f'<div class="plots"><div><h3>Ratings of all candidates</h3><div class="wide">'
-        f"{dot_plot(group, view, (600, 240))}</div>{_LEGEND}</div>"
+        f"{dot_plot(group, view, (600, 240))}</div>{_legend(view)}</div>"
         f"<div><h3>Best-of-N</h3>{curve}</div></div>"
         f"<details><summary>All candidates</summary>"
         f"{_candidates(group)}</details></article>"
+    )
+
+
+def _legend(view: str) -> str:
+    return _LEGEND.replace("{second}", _VIEW["direct" if view == "direct" else "expected"])
+
+
+def _shown(group: GroupResult) -> bool:
+    """Whether direct ratings say anything beside the expected ones."""
+    return any(j.view("direct") != j.view("expected") for j in group.judgements) and any(
+        j.view("direct") is not None for j in group.judgements
     )
 
 
@@ -99,7 +111,12 @@ def _notes(judgement: Judgement) -> str:
 
 
 def _candidates(group: GroupResult) -> str:
-    head = ("#", "rating", "expected", "log-prob.", "outcome", "response", "critique or reason")
+    direct = _shown(group)
+    head = (
+        *("#", "rating", "expected"),
+        *("direct",) * direct,
+        *("log-prob.", "outcome", "response", "critique or reason"),
+    )
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     rows = []
     for i, (candidate, j) in enumerate(zip(group.candidates, group.judgements, strict=True)):
@@ -111,6 +128,7 @@ def _candidates(group: GroupResult) -> str:
             mark,
             num(j.view("rating")),
             num(j.view("expected")),
+            *(num(j.view("direct")),) * direct,
             num(candidate.policy_logprob),
             outcome,
             clip(candidate.response, _SHORT),

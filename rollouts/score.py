@@ -57,6 +57,7 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
         "reason": judgement.reason,
         "rating": judgement.view("rating"),
         "expected": judgement.view("expected"),
+        "direct": judgement.view("direct"),
         "forced": judgement.forced,
         "critique": judgement.critique,
         "flags": list(judgement.flags),

@@ -112,13 +112,15 @@ def bar_plot(histogram: Sequence[tuple[float, int]], size: tuple[int, int]) -> s
 
 
 def dot_plot(group: GroupResult, view: str, size: tuple[int, int]) -> str:
-    """Every candidate's rating and expected rating; failed ones hollow on a strip at the bottom.
+    """Every candidate's rating and its expected rating, or its direct one where that ranks; failed
+    ones hollow on a strip at the bottom.
 
     The chosen candidate has its own colour and a line; the best are ringed where they are tied.
     """
     width, height = size
     judged = group.judgements
-    seen = [v for j in judged for v in (j.view("rating"), j.view("expected")) if v is not None]
+    second = "direct" if view == "direct" else "expected"
+    seen = [v for j in judged for v in (j.view("rating"), j.view(second)) if v is not None]
     low, high = min([1.0, *seen]), max([10.0, *seen])
     y = _scale(low, high, height - _BOTTOM - 26, _TOP)
     x = _scale(-0.7, len(judged) - 0.3, _LEFT, width - _RIGHT)
@@ -135,13 +137,13 @@ def dot_plot(group: GroupResult, view: str, size: tuple[int, int]) -> str:
     body.append(f'<path class="pick" d="M{chosen:.1f} {_TOP - 6}V{height - _BOTTOM}"/>')
     for i, j in enumerate(judged):
         mark = "chosen" if i == group.selection.index else "dot"
-        value, mean = j.view("rating"), j.view("expected")
+        value, mean = j.view("rating"), j.view(second)
         if value is None:
             title = esc(f"candidate {i}: {j.outcome.value}" + (f", {j.reason}" if j.reason else ""))
             shape = f'<circle class="hollow {mark}" cx="{x(i):.1f}" cy="{failed_y}" r="4"/>'
         else:
             tie = best is not None and j.view(view) == best
-            title = f"candidate {i}: rating {num(value)}, expected {num(mean)}"
+            title = f"candidate {i}: rating {num(value)}, {second} {num(mean)}"
             title += ", tied for best" * tie + ", chosen" * (mark == "chosen")
             at = f'cx="{x(i):.1f}" cy="{y(value):.1f}"'
             shape = f'<circle class="ring" {at} r="7.5"/>' if tie else ""

@@ -200,6 +200,18 @@ def test_page_needs_nothing_else() -> None:
 # --- what the page says -------------------------------------------------------------------------
 
 
+def test_a_direct_rating_is_shown_where_there_is_one() -> None:
+    two = [
+        Judgement(Outcome.OK, rating=Rating(8, expected=7.6, direct=direct))
+        for direct in (5.5, 6.5)
+    ]
+    text = Page(render([group(*two, index=1, rule="direct")], view="direct")).text
+    assert "rating 8expected rating 7.6direct rating 6.5" in text
+    assert "It has the highest direct rating" in text
+    assert "candidate 1: rating 8, direct 6.5, chosen" in text
+    assert "direct" not in Page(render([group(rated(8, 7.6))])).text
+
+
 def test_page_tells_the_choice() -> None:
     judged = rated(8, 7.6, critique="Clear and short.")
     text = Page(render([group(rated(5), judged, failed(), index=1, response="An answer")])).text

@@ -40,11 +40,13 @@ class Hand:
         finished: bool = True,
         truncated: bool = False,
         error: Exception | None = None,
+        before: dict[str, float] | None = None,
     ) -> None:
         self.own = Generation(text, finished=finished, usage=Usage(100, 0, 20, 1.0))
         self.probs = probs
         self.truncated = truncated
         self.error = error
+        self.before = probs if before is None else before
         self.rooms: list[int] = []
         self.samplings: list[Sampling] = []
         self.slots: list[tuple[int, str, tuple[str, ...]]] = []
@@ -67,9 +69,10 @@ class Hand:
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:
         self.slots.append((keep, slot, tuple(labels)))
-        if self.probs is None:
+        probs = self.probs if own.text else self.before
+        if probs is None:
             return None
-        table = tuple((label, self.probs.get(label, 0.0)) for label in labels)
+        table = tuple((label, probs.get(label, 0.0)) for label in labels)
         return LabelProbs(table, Usage(110, 100, 1, 0.5))
 
     async def check(self) -> None: ...
@@ -169,7 +172,23 @@ async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> N
     assert engine.slots[0][:2] == (0, "Rating: [[")
     assert engine.rooms == [32]
     assert found.critique == ""
-    assert (found.view("rating"), found.view("expected")) == (9.0, 9.0)
+    views = [found.view(name) for name in ("rating", "expected", "direct")]
+    assert views == [9.0, 9.0, 9.0]
+
+
+async def test_the_direct_rating_is_read_beside_the_critique() -> None:
+    engine = Hand("Bad.\nRating: [[2]]", {"2": 1.0}, before={"6": 0.5, "8": 0.5})
+    found = await judge(engine, direct=True).judge(ITEM)
+    assert [found.view(name) for name in ("rating", "expected", "direct")] == [2.0, 2.0, 7.0]
+    assert [slot[:2] for slot in engine.slots] == [(5, "Rating: [["), (0, "Rating: [[")]
+    assert found.usage.tokens_out == 22
+    assert (await judge(engine).judge(ITEM)).view("direct") is None
+
+
+async def test_a_judgement_that_abstains_has_no_direct_rating() -> None:
+    engine = Hand("Endless", {}, finished=False, before={"6": 1.0})
+    found = await judge(engine, direct=True).judge(ITEM)
+    assert found.outcome is Outcome.TRUNCATED and found.view("direct") is None
 
 
 async def test_samples_differ_by_their_seed_only_at_a_temperature() -> None:

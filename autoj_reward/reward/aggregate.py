@@ -12,7 +12,7 @@ from autoj_reward.types import Comparison, Judgement, Outcome, Rating, Usage, Ve
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     """One judgement from k sampled critiques of the same response.
 
-    Rating, expected rating, distribution and outside mass are means over the critiques that are
+    Rating, expected and direct rating, distribution and outside mass are means over the critiques that are
     ok; the critique kept is the one whose rating lies nearest the mean. Flagged `partial_critiques`
     when some abstained; abstains only when all did, with the first one's outcome.
     """
@@ -30,6 +30,7 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
         value=value,
         distribution=_mean_distribution(read) if read else None,
         expected=_mean([r.expected for r in read]),
+        direct=_mean([r.direct for r in ratings]),
         outside=_mean([r.outside for r in read]),
         forced=any(r.forced for r in ratings),
     )

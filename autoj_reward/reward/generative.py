@@ -30,7 +30,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
         "format": fmt.digest,
         "wrapper": wrapper,
         "tokenizer": config.tokenizer,
-        "decoding": [config.critique, config.temperature, config.top_p, config.max_tokens],
+        "decoding": [config.critique, config.direct, config.temperature, config.top_p, config.max_tokens],
         "seed": config.seed if config.temperature > 0 else None,
         "numerics": [config.dtype, config.quantization],
         "length": [config.max_model_len, config.over_long],
@@ -98,7 +98,7 @@ class GenerativeJudge:
             keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
         read = await self.engine.label_probs(prepared, own, keep, opening, scale.labels)
         usage = own.usage + (read.usage if read else Usage())
-        mass = sum(p for _, p in read.probs) if read else 0.0
+        mass = _mass(read)
         if isinstance(parsed, ParseFailure):
             if read is None or mass < MIN_MASS:
                 return _abstain(own, parsed.reason, read, usage)
@@ -107,10 +107,18 @@ class GenerativeJudge:
             value = parsed.value
         if read is None:
             return Judgement(Outcome.OK, rating=Rating(value), usage=usage)
+        before = read
+        if self.config.critique:
+            before = None
+            if self.config.direct:
+                nothing, force = Generation(""), slot.force.lstrip()
+                before = await self.engine.label_probs(prepared, nothing, 0, force, scale.labels)
+                usage += before.usage if before else Usage()
         rating = Rating(
             value=value,
             distribution=read.probs,
-            expected=sum(float(n) * p for n, p in read.probs) / mass if mass > 0 else None,
+            expected=_expected(read),
+            direct=_expected(before),
             outside=read.outside,
             forced=forced,
         )
@@ -136,6 +144,17 @@ class GenerativeJudge:
             forced=True,
             usage=usage,
         )
+
+
+def _mass(read: LabelProbs | None) -> float:
+    return sum(p for _, p in read.probs) if read else 0.0
+
+
+def _expected(read: LabelProbs | None) -> float | None:
+    mass = _mass(read)
+    if read is None or mass <= 0:
+        return None
+    return sum(float(label) * p for label, p in read.probs) / mass
 
 
 def _abstain(own: Generation, reason: str, read: LabelProbs | None, usage: Usage) -> Judgement:
