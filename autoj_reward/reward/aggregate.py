@@ -12,9 +12,9 @@ from autoj_reward.types import Comparison, Judgement, Outcome, Rating, Usage, Ve
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     """One judgement from k sampled critiques of the same response.
 
-    Rating, expected and direct rating, distribution and outside mass are means over the critiques that are
-    ok; the critique kept is the one whose rating lies nearest the mean. Flagged `partial_critiques`
-    when some abstained; abstains only when all did, with the first one's outcome.
+    Rating, expected and direct rating, distribution and outside mass are means over the critiques
+    that are ok; the critique kept is the one whose rating lies nearest the mean. Flagged
+    `partial_critiques` when some abstained; abstains only when all did, with the first's outcome.
     """
     if len(samples) == 1:
         return samples[0]

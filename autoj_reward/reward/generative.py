@@ -30,7 +30,13 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
         "format": fmt.digest,
         "wrapper": wrapper,
         "tokenizer": config.tokenizer,
-        "decoding": [config.critique, config.direct, config.temperature, config.top_p, config.max_tokens],
+        "decoding": [
+            config.critique,
+            config.direct,
+            config.temperature,
+            config.top_p,
+            config.max_tokens,
+        ],
         "seed": config.seed if config.temperature > 0 else None,
         "numerics": [config.dtype, config.quantization],
         "length": [config.max_model_len, config.over_long],
@@ -107,13 +113,11 @@ class GenerativeJudge:
             value = parsed.value
         if read is None:
             return Judgement(Outcome.OK, rating=Rating(value), usage=usage)
-        before = read
-        if self.config.critique:
-            before = None
-            if self.config.direct:
-                nothing, force = Generation(""), slot.force.lstrip()
-                before = await self.engine.label_probs(prepared, nothing, 0, force, scale.labels)
-                usage += before.usage if before else Usage()
+        before = None if self.config.critique else read
+        if self.config.critique and self.config.direct:
+            nothing, force = Generation(""), slot.force.lstrip()
+            before = await self.engine.label_probs(prepared, nothing, 0, force, scale.labels)
+            usage += before.usage if before else Usage()
         rating = Rating(
             value=value,
             distribution=read.probs,
