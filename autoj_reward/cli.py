@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from autoj_reward.capacity.flags import FLAGS as PLAN
 from autoj_reward.errors import AutojError
 
 Flag = tuple[str, dict[str, Any]]
@@ -130,6 +131,14 @@ def parser() -> argparse.ArgumentParser:
         "--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format"
     )
     parse.add_argument("--pairwise", action="store_true", help="texts compare two responses")
+
+    plan = _add(
+        commands,
+        "plan",
+        "autoj_reward.capacity.plan:plan",
+        "judgements a minute at most, devices for a load, and their cost",
+    )
+    _flags(plan, *PLAN)
 
     models = _add(commands, "models", "autoj_reward.debug:models", "list the models known by name")
     models.add_argument("--prepare", action="store_true", help="build the built-in models now")

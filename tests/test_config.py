@@ -17,6 +17,7 @@ from autoj_reward.config import (
 from autoj_reward.errors import ConfigError
 from experiments.ablation.config import RewardAblationConfig
 from experiments.attack_uplift import AttackUpliftConfig
+from experiments.capacity_check import CapacityCheckConfig
 from experiments.chaos.__main__ import ChaosConfig
 from experiments.collection.config import CollectConfig
 from experiments.evaluate.config import (
@@ -26,6 +27,7 @@ from experiments.evaluate.config import (
     RankingConfig,
     SelectionConfig,
 )
+from experiments.gpu_throughput import GpuThroughputConfig
 from experiments.grpo_overlap import OverlapConfig
 from experiments.judge_quality import JudgeQualityConfig
 from experiments.judge_training.recipe import TrainJudgeConfig
@@ -83,6 +85,8 @@ KINDS: dict[str, type[Block]] = {
     "scenario_finetune": FinetuneConfig,
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
+    "capacity_check": CapacityCheckConfig,
+    "gpu_throughput": GpuThroughputConfig,
 }
 
 

@@ -25,6 +25,7 @@ STAGES = (
     ("journal",),
     ("serve",),
     ("trainer",),
+    ("capacity",),
     ("cli", "debug"),
 )
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}

@@ -1,0 +1,192 @@
+"""Judgements a minute at most: what a model, a device and the lengths allow.
+
+    prefill   = (2 blocks n + attention) / peak                  n: prompt tokens not cached
+    step      = max(compute of C tokens / peak, (weights + C context kv) / bandwidth)
+    judgement = prefill + (output - 1) step / C                  C: sequences that fit at once
+
+in steady state, with continuous batching, all lengths at their mean, prefill and decoding in turn.
+docs/capacity.md derives it and lists what it leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from autoj_reward.capacity.machine import Machine
+from autoj_reward.capacity.shape import ModelShape, Precision, unquantised
+from autoj_reward.config import Block
+from autoj_reward.errors import ConfigError, ModelError
+
+READS = 2
+"""Tokens that read a rating's distribution: the label, and the digit that may follow it."""
+
+
+class Lengths(Block):
+    """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements.
+
+    template, closing: the judge's template before and after the response. query, response: what is
+    judged. critique: what the judge writes. candidates: responses a query, which share its prefix.
+    """
+
+    template: int = Field(40, ge=0)
+    query: int = Field(115, ge=0)
+    response: int = Field(235, ge=0)
+    closing: int = Field(60, ge=0)
+    critique: int = Field(330, ge=1)
+    candidates: int = Field(32, ge=1)
+
+
+class Serving(Block):
+    """How the model is served.
+
+    tensor_parallel: devices an engine. memory_share: of each device's memory, for weights and KV.
+    kv_cache_gib: KV cache of an engine where it has a size of its own (CPU replicas).
+    max_sequences: most sequences that the engine runs at once, or that the job has.
+    efficiency: share of peak compute and bandwidth that is reached; 1 is the roofline.
+    """
+
+    weights: Precision = "bf16"
+    kv: Precision = "bf16"
+    sharing: bool = True
+    tensor_parallel: int = Field(1, ge=1)
+    memory_share: float = Field(0.9, gt=0, le=1)
+    kv_cache_gib: float | None = Field(None, gt=0)
+    max_sequences: int | None = Field(None, ge=1)
+    efficiency: float = Field(1.0, gt=0, le=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request. prefix: prompt tokens shared by `sharers` requests. own: the other ones.
+    output: tokens written. requests: how many of them make one judgement."""
+
+    prefix: int
+    own: int
+    output: int
+    sharers: int = 1
+    requests: int = 1
+
+    @property
+    def prompt(self) -> int:
+        return self.prefix + self.own
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """per_minute: judgements of one engine. sequences: how many run at once. seconds: parts of the
+    engine's time for one judgement. bound: what binds, the largest part."""
+
+    per_minute: float
+    sequences: int
+    seconds: dict[str, float]
+    bound: str
+
+
+def works(lengths: Lengths) -> dict[str, Work]:
+    """The three ways to ask. A comparison asks twice, in both orders, with both responses."""
+    prefix = lengths.template + lengths.query
+    own, sharers = lengths.response + lengths.closing, lengths.candidates
+    return {
+        "rating only": Work(prefix, own, READS, sharers),
+        "with critique": Work(prefix, own, lengths.critique + READS, sharers),
+        "comparison, both orders": Work(
+            prefix, own + lengths.response, lengths.critique, sharers, requests=2
+        ),
+    }
+
+
+def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> Rate:
+    """The rate of one engine. Raises ConfigError where tensor_parallel does not divide the heads,
+    and ModelError where the model or a single sequence does not fit."""
+    check_parallel(shape, serving.tensor_parallel)
+    devices = serving.tensor_parallel * serving.efficiency
+    linear = machine.peak(serving.weights) * devices
+    other = machine.peak(unquantised(serving.weights)) * devices
+    bandwidth = machine.bandwidth_gbs * 1e9 * devices
+    kv = _kv_bytes(shape, serving)
+    sequences = fitting(shape, machine, serving, work)
+    limited = serving.max_sequences is not None and serving.max_sequences <= sequences
+    if limited and serving.max_sequences:
+        sequences = serving.max_sequences
+
+    new, attended = _prefill(serving, work)
+    attention = 4 * shape.layers * shape.heads * shape.head_dim
+    prefill = 2 * shape.blocks * new / linear + (2 * shape.head + attention * attended) / other
+
+    context = work.prompt + work.output / 2
+    token = 2 * shape.blocks / linear + (2 * shape.head + attention * context) / other
+    weights = shape.read_bytes(serving.weights) / bandwidth / sequences
+    cache = context * kv / bandwidth
+    steps = work.output - 1
+    seconds = {"compute in prefill": prefill}
+    if token >= weights + cache:
+        seconds["compute in decoding"] = steps * token
+    else:
+        seconds["reading weights"] = steps * weights
+        seconds["reading KV"] = steps * cache
+    largest = max(seconds, key=lambda part: seconds[part])
+    names = {
+        "reading weights": "weights bandwidth" if limited else "KV memory",
+        "reading KV": "KV bandwidth",
+    }
+    return Rate(
+        per_minute=60 / (work.requests * sum(seconds.values())),
+        sequences=sequences,
+        seconds={part: work.requests * value for part, value in seconds.items()},
+        bound=names.get(largest, largest),
+    )
+
+
+def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> int:
+    """Sequences whose KV fits at once, each with half of its output written."""
+    weights = shape.weight_bytes(serving.weights)
+    memory = machine.memory_gib * serving.memory_share * serving.tensor_parallel * 2**30
+    room = memory - weights
+    if serving.kv_cache_gib is not None:
+        room = serving.kv_cache_gib * 2**30
+    tokens = room / _kv_bytes(shape, serving)
+    half = work.output / 2
+    count = int(tokens / (work.prompt + half))
+    if serving.sharing:
+        # One copy of the prefix for every `sharers` sequences, and at least one.
+        own = work.own + half
+        count = int(min((tokens - work.prefix) / own, tokens / (own + work.prefix / work.sharers)))
+    if count < 1:
+        raise ModelError(
+            f"{shape.name} does not fit: its weights take {weights / 2**30:.1f} GiB in "
+            f"{serving.weights}, which leaves {max(room, 0) / 2**30:.1f} GiB for the KV of a "
+            f"sequence of {work.prompt + work.output} tokens: use more devices (tensor_parallel is "
+            f"{serving.tensor_parallel}), fp8 weights or a device with more memory"
+        )
+    return count
+
+
+def check_parallel(shape: ModelShape, devices: int) -> None:
+    """Raises ConfigError unless attention heads and KV heads can be split or copied evenly."""
+    fits = [
+        n
+        for n in range(1, shape.heads + 1)
+        if shape.heads % n == 0 and (shape.kv_heads % n == 0 or n % shape.kv_heads == 0)
+    ]
+    if devices not in fits:
+        raise ConfigError(
+            f"tensor_parallel {devices} does not divide the {shape.heads} attention heads and "
+            f"{shape.kv_heads} KV heads of {shape.name}: use one of {', '.join(map(str, fits))}"
+        )
+
+
+def _kv_bytes(shape: ModelShape, serving: Serving) -> float:
+    """Bytes a token on all devices of an engine. Devices beyond the KV heads hold copies."""
+    return shape.kv_bytes(serving.kv) * max(1.0, serving.tensor_parallel / shape.kv_heads)
+
+
+def _prefill(serving: Serving, work: Work) -> tuple[float, float]:
+    """Prompt tokens that a request computes, and the sum of the contexts they attend to."""
+    all_pairs = work.prompt * (work.prompt + 1) / 2
+    if not serving.sharing:
+        return work.prompt, all_pairs
+    prefix_pairs = work.prefix * (work.prefix + 1) / 2
+    saved = 1 - 1 / work.sharers
+    return work.prompt - saved * work.prefix, all_pairs - saved * prefix_pairs
