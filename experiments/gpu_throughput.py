@@ -123,7 +123,8 @@ def measure(
     llm = LLM(**arguments(config, serving, folder))
     rows = []
     try:
-        generate(llm, prompts.ids[:WARM_UP], [READS] * WARM_UP)
+        first = prompts.ids[:WARM_UP]
+        generate(llm, first, [READS] * len(first))
         for work, tokens in (
             ("rating only", [READS] * len(prompts.ids)),
             ("with critique", [critique + READS for critique in outputs]),

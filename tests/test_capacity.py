@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.capacity.machine import Machine, known_gpus, measure, reported
-from autoj_reward.capacity.plan import PlanConfig, make_plan, plan
+from autoj_reward.capacity.plan import PlanConfig, make_plan, plan, render
 from autoj_reward.capacity.roofline import Lengths, Serving, Work, fitting, roofline, works
 from autoj_reward.capacity.shape import ModelShape, find_shape, known_shapes, shape_of
-from autoj_reward.config import check
+from autoj_reward.config import check, load_config
 from autoj_reward.errors import AutojError, ConfigError, ModelError
 from experiments.capacity_check import CapacityCheckConfig, compare, report
 
@@ -316,3 +316,14 @@ def test_measured_beside_predicted() -> None:
     assert found[0]["predicted"] == expected and found[0]["measured"] == 600
     assert found[0]["share"] == pytest.approx(600 / expected)
     assert "| it | with critique |" in report(given)
+
+
+def test_the_tables_of_the_documentation_are_those_printed() -> None:
+    root = Path(__file__).parent.parent
+    shown = (root / "docs/capacity.md").read_text(encoding="utf-8").splitlines()
+    checked = load_config(CapacityCheckConfig, root / "configs/capacity_check.yaml")
+    levers = render(make_plan(config())).partition("| lever |")[2].partition("\nAssumed")[0]
+    printed = [*report(checked).splitlines(), *levers.splitlines()[1:]]
+    lines = [line for line in printed if line.startswith("|")]
+    assert len(lines) == 2 + len(checked.rows) + 1 + 6
+    assert [line for line in lines if line not in shown] == []
