@@ -82,10 +82,11 @@ def test_figures_of_a_load_by_hand() -> None:
 def test_broken_promises_are_named() -> None:
     load = {"server": "service", "failed": 0, "lost": 1, "twice": 0}
     killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
-    found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False}}
+    found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False, "grown_mib": 65.0}}
     assert broken(found) == [
         "load, service: lost 1",
         "kills, replica: not every candidate was answered once and ok",
+        "fuzz: the service grew by 65 MiB",
     ]
     assert "| replica | 4 | 4 | 5 | 4 |" in table(found)
 
