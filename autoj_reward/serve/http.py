@@ -32,12 +32,19 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from autoj_reward.errors import AutojError, EngineUnavailable, FormatError, ReplicaLost
+from autoj_reward.errors import (
+    AutojError,
+    EngineUnavailable,
+    FormatError,
+    JournalError,
+    ReplicaLost,
+)
 from autoj_reward.reward.tie_break import select
 from autoj_reward.serve import bodies
 from autoj_reward.serve.answer import problem
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.guard import Guard, Limits
+from autoj_reward.serve.logs import LOG
 from autoj_reward.serve.metrics import Metrics
 from autoj_reward.serve.remote import JUDGE_HEADER
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
@@ -178,6 +185,10 @@ def _tell_errors(app: Service) -> None:
     async def unanswerable(request: Request, error: FormatError) -> Response:
         return _problem(422, str(error), "pairs")
 
+    async def unrecorded(request: Request, error: JournalError) -> Response:
+        LOG.error("a judgement cannot be recorded: %s", error)
+        return _problem(503, str(error))
+
     async def unavailable(request: Request, error: AutojError) -> Response:
         return _problem(503, str(error))
 
@@ -187,6 +198,7 @@ def _tell_errors(app: Service) -> None:
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(FormatError, unanswerable)
+    app.add_exception_handler(JournalError, unrecorded)
     app.add_exception_handler(AutojError, unavailable)
     app.add_exception_handler(Exception, unknown)
 
