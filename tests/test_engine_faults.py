@@ -79,7 +79,7 @@ class Faulty(FakeEngine):
 def client() -> RewardClient:
     config = JudgeConfig(kind="fake")
     replica = JudgeReplica(config)
-    replica._judge.engine = replica._engine = Faulty(config)  # type: ignore[assignment]
+    replica._judge.engine = replica._engine = Faulty(config)
     # One input a call: at its deadline a hanging one takes those with it that share its call.
     return RewardClient(LocalBackend(replica), deadline_s=0.5, chunk=1)
 
