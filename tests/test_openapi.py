@@ -36,7 +36,8 @@ def closed() -> Iterator[None]:
 
 
 def test_every_route_is_on_the_page() -> None:
-    found = {(o.ok().method, o.ok().path) for o in PAGE.get_all_operations()}
+    paths = PAGE.raw_schema["paths"]
+    found = {(method, path) for path, methods in paths.items() for method in methods}
     served = {
         (method.lower(), route.path)
         for route in APP.routes
