@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -102,7 +103,8 @@ def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
     [workers] = cluster["workerGroupSpecs"]
     for group in (cluster["headGroupSpec"], workers):
         [container] = group["template"]["spec"]["containers"]
-        [token] = container["env"]
+        token, cleanup = container["env"]
+        assert os.environ[cleanup["name"]] == cleanup["value"]  # as cluster.py sets it
         assert token["name"] == "AUTOJ_TOKEN" and "secretKeyRef" in token["valueFrom"]
     assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"] == 8
 

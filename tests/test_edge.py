@@ -60,9 +60,10 @@ class Stub:
             self.cancelled += 1
             raise
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         if self.error:
             raise self.error
+        return 3
 
     async def update(self, config: JudgeConfig) -> None:
         pass
@@ -179,7 +180,8 @@ def test_probes() -> None:
     app = made(Stub())
     with calling(app) as call:
         assert call("GET", "/healthz", headers={}).status_code == 200
-        assert call("GET", "/readyz", headers={}).status_code == 200
+        ready = call("GET", "/readyz", headers={})
+        assert ready.status_code == 200 and ready.json() == {"status": "ready", "replicas": 3}
         app.guard.draining = True
         assert call("GET", "/healthz", headers={}).status_code == 200
         for answer in (call("GET", "/readyz"), call("POST", "/v1/score", json=SCORE)):

@@ -164,11 +164,11 @@ def _add_probes(app: Service, client: RewardClient) -> None:
 
     @app.get("/readyz", responses={503: ERRORS[503]})
     async def ready() -> Response:
-        """200 while new work is taken and the judge could answer it; else 503."""
+        """200 while new work is taken and so many replicas could do it; 503 if none could."""
         if app.guard.draining:
             return _problem(503, "this service is stopping")
-        await client.backend.check()
-        return Response('{"status": "ready"}', media_type=JSON)
+        told = {"status": "ready", "replicas": await client.backend.check()}
+        return Response(json.dumps(told), media_type=JSON)
 
 
 def _tell_errors(app: Service) -> None:

@@ -105,6 +105,10 @@ def broken(found: dict[str, Any]) -> list[str]:
     for row in found.get("kills", []):
         if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
             wrong.append(f"kills, {row['target']}: not every candidate was answered once and ok")
+        if not row["left"]:
+            wrong.append(f"kills, {row['target']}: the job was over before the kill")
+        if row["orphans"]:
+            wrong.append(f"kills, {row['target']}: {row['orphans']} orphans run on")
     if sent := found.get("fuzz"):
         if sent["crashed"]:
             wrong.append("fuzz: the service crashed")
