@@ -238,7 +238,8 @@ class RewardConfig(Block):
     service: a running service that judges; null starts `judge` on Ray with the run and stops it
         with the run.
     view: the number that rewards. `expected` tells more responses apart than whole ratings.
-    journal: SQLite file of every judgement.
+    journal: SQLite file of every judgement. journal_max_gib: when it holds more, the oldest
+        judgements make room for new ones; null: it grows.
     """
 
     judge: JudgeConfig = JudgeConfig()
@@ -247,6 +248,7 @@ class RewardConfig(Block):
     shaping: ShapingConfig = ShapingConfig()
     failures: FailureConfig = FailureConfig()
     journal: Path | None = None
+    journal_max_gib: float | None = Field(None, gt=0)
 
 
 def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()) -> T:

@@ -26,6 +26,16 @@ CREATE TABLE IF NOT EXISTS samples (
     key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
     samples TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 """
+BY_AGE = "CREATE INDEX IF NOT EXISTS judgements_by_age ON judgements (at)"
+USED = """
+SELECT page_size * (page_count - freelist_count)
+FROM pragma_page_size(), pragma_page_count(), pragma_freelist_count()
+"""
+DROP_OLDEST = """
+DELETE FROM judgements WHERE key IN (SELECT key FROM judgements ORDER BY at LIMIT ?)
+"""
+DROPPED = 256
+"""Judgements that go at a time: few enough to pause nobody, enough to be seldom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +49,20 @@ class Sampled:
 
 
 class Journal:
-    """One open journal file. Use it from one thread; several processes may share the file."""
+    """One open journal file. Use it from one thread; several processes may share the file.
 
-    def __init__(self, path: Path) -> None:
+    max_gib: when the file holds more, the oldest judgements make room for new ones; None: it grows.
+    """
+
+    def __init__(self, path: Path, max_gib: float | None = None) -> None:
         self.path = path
+        self._most = None if max_gib is None else max_gib * 2**30
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(SCHEMA)
+            self._db.executescript(SCHEMA if max_gib is None else SCHEMA + BY_AGE)
         except (OSError, sqlite3.Error) as error:
             raise JournalError(
                 f"journal {path}: cannot be opened: {error}; name a writable file, or remove it if "
@@ -84,6 +98,9 @@ class Journal:
                 time.time(),
             ),
         )
+        # The file itself is never moved: others have it open, and its log goes by its name.
+        if self._most is not None and self._execute(USED, ())[0][0] > self._most:
+            self._execute(DROP_OLDEST, (DROPPED,))
 
     def get_samples(self, policy: str, query: str) -> Sampled | None:
         """The responses a policy gave to a query in an earlier run, or None."""

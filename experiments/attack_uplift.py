@@ -107,9 +107,10 @@ class InProcess:
         for done in asyncio.as_completed([one(n) for n in range(len(items))]):
             yield await done
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         """See the engine's."""
         await self._judge.engine.check()
+        return 1
 
     async def update(self, config: JudgeConfig) -> None:
         """Not here."""

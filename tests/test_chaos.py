@@ -82,10 +82,14 @@ def test_figures_of_a_load_by_hand() -> None:
 def test_broken_promises_are_named() -> None:
     load = {"server": "service", "failed": 0, "lost": 1, "twice": 0}
     killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
-    found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False}}
+    killed |= {"left": 0, "orphans": 1}
+    found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False, "grown_mib": 65.0}}
     assert broken(found) == [
         "load, service: lost 1",
         "kills, replica: not every candidate was answered once and ok",
+        "kills, replica: the job was over before the kill",
+        "kills, replica: 1 orphans run on",
+        "fuzz: the service grew by 65 MiB",
     ]
     assert "| replica | 4 | 4 | 5 | 4 |" in table(found)
 
@@ -105,6 +109,7 @@ def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFix
     [killed] = found["kills"]
     assert killed["candidates"] == killed["answered"] == killed["told"] == killed["ok"] == 64
     assert killed["pause_s"] > 0 and killed["recovered_s"] > 0
+    assert 0 < killed["left"] < 64 and killed["orphans"] == 0
     assert "## kills" in told.out
 
 

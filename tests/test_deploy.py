@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
+from jsonschema import Draft202012Validator
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.schema import ServeDeploySchema
@@ -20,6 +23,7 @@ from autoj_reward.serve.application import ApplicationConfig, build
 from autoj_reward.serve.cluster import RayBackend, ServedJudge, deployment_of
 from autoj_reward.serve.metrics import Metrics
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from tests.rayservice import RAY_SERVICE
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +32,54 @@ def manifest() -> dict[str, Any]:
     text = (ROOT / "configs/kuberay/rayservice.yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     return found
+
+
+def wrong(found: dict[str, Any]) -> list[str]:
+    """Where a manifest breaks KubeRay's schema."""
+    errors = Draft202012Validator(RAY_SERVICE).iter_errors(found)
+    return sorted(".".join(map(str, error.absolute_path)) for error in errors)
+
+
+def test_the_manifest_keeps_to_kuberays_schema() -> None:
+    assert wrong(manifest()) == []
+
+
+CLUSTER = "spec.rayClusterConfig"
+CONTAINER = f"{CLUSTER}.headGroupSpec.template.spec.containers.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("apiVersion", "ray.io/v1alpha1", "apiVersion"),
+        ("metadata.name", "Autoj_Reward", "metadata.name"),
+        ("spec.serveConfig", "", "spec"),
+        ("spec.serveConfigV2", {"applications": []}, "spec.serveConfigV2"),
+        (f"{CLUSTER}.rayVersion", 2.6, f"{CLUSTER}.rayVersion"),
+        (f"{CLUSTER}.workerGroupSpecs.0.minReplicas", "1", "*"),
+        (f"{CLUSTER}.headGroupSpec.rayStartParams.num-gpus", 0, "*"),
+        (f"{CONTAINER}.ports.0.containerPort", "6379", "*"),
+        (f"{CONTAINER}.resources.limits.memory", "16 GB", "*"),
+        (f"{CONTAINER}.envs", [], CONTAINER),
+    ],
+)
+def test_what_breaks_kuberays_schema_is_found(path: str, value: Any, where: str) -> None:
+    found = manifest()
+    *parents, last = path.split(".")
+    place: Any = found
+    for part in parents:
+        place = place[int(part) if isinstance(place, list) else part]
+    place[last] = value
+    assert wrong(found) == [path if where == "*" else where]
+
+
+def test_the_manifests_cluster_runs_the_ray_that_is_pinned() -> None:
+    spec = manifest()["spec"]
+    assert spec["rayClusterConfig"]["rayVersion"] == ray.__version__
+    # KubeRay finds the edges by the port of this name.
+    [container] = spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    [port] = [p["containerPort"] for p in container["ports"] if p["name"] == "serve"]
+    assert yaml.safe_load(spec["serveConfigV2"])["http_options"]["port"] == port
 
 
 def test_the_manifest_serves_what_it_says() -> None:
@@ -51,7 +103,8 @@ def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
     [workers] = cluster["workerGroupSpecs"]
     for group in (cluster["headGroupSpec"], workers):
         [container] = group["template"]["spec"]["containers"]
-        [token] = container["env"]
+        token, cleanup = container["env"]
+        assert os.environ[cleanup["name"]] == cleanup["value"]  # as cluster.py sets it
         assert token["name"] == "AUTOJ_TOKEN" and "secretKeyRef" in token["valueFrom"]
     assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"] == 8
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -59,9 +60,10 @@ class Stub:
             self.cancelled += 1
             raise
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         if self.error:
             raise self.error
+        return 3
 
     async def update(self, config: JudgeConfig) -> None:
         pass
@@ -178,7 +180,8 @@ def test_probes() -> None:
     app = made(Stub())
     with calling(app) as call:
         assert call("GET", "/healthz", headers={}).status_code == 200
-        assert call("GET", "/readyz", headers={}).status_code == 200
+        ready = call("GET", "/readyz", headers={})
+        assert ready.status_code == 200 and ready.json() == {"status": "ready", "replicas": 3}
         app.guard.draining = True
         assert call("GET", "/healthz", headers={}).status_code == 200
         for answer in (call("GET", "/readyz"), call("POST", "/v1/score", json=SCORE)):
@@ -313,6 +316,26 @@ def test_half_a_body_is_not_waited_for() -> None:
         connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
     assert metric(app, "autoj_requests_in_flight") == 0
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_half_a_body_and_no_caller_any_more(reset: bool) -> None:
+    stub = Stub()
+    app = made(stub, Limits(bodies=150))
+    with serving(app) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+            connection.sendall(f"{head}Content-Length: 200\r\n\r\n{'x' * 100}".encode())
+            until(lambda: metric(app, "autoj_requests_in_flight") == 1)
+            if reset:
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        until(lambda: metric(app, "autoj_requests_in_flight") == 0)
+        # Its half of the body is no longer counted among those under way.
+        url = f"http://127.0.0.1:{port}/v1/score"
+        assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
+    assert stub.begun == 1
+    assert metric(app, "autoj_requests_total", status="499") == 1
 
 
 @pytest.mark.parametrize(

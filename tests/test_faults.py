@@ -11,12 +11,17 @@ from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
 
+import httpx
 import pytest
 
+from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineError, JournalError
 from autoj_reward.journal import Journal
+from autoj_reward.serve.backend import LocalBackend
 from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.remote import HttpBackend
+from autoj_reward.serve.http import make_app
+from autoj_reward.serve.remote import HttpBackend, _busy
+from autoj_reward.serve.replica import JudgeReplica
 from autoj_reward.types import Candidate, Judgement, Outcome, Rating
 
 Writer = asyncio.StreamWriter
@@ -147,4 +152,91 @@ async def test_a_journal_that_cannot_be_written_stops_the_caller(tmp_path: Path)
     journal._execute("PRAGMA query_only = ON", ())
     with pytest.raises(JournalError, match="what was stored before is safe"):
         await judged([], journal)
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ("", 0.0),
+        ("0", 0.0),
+        ("7", 7.0),
+        ("3600", 60.0),
+        ("9" * 400, 60.0),
+        ("-5", 0.0),
+        ("1.5", 0.0),
+        ("nan", 0.0),
+        ("Wed, 21 Oct 2099 07:28:00 GMT", 0.0),  # by which clock?
+    ],
+)
+def test_how_long_a_busy_service_asks_to_wait(asked: str, seconds: float) -> None:
+    answer = httpx.Response(503, headers={"Retry-After": asked})
+    assert _busy("http://service", answer).retry_after_s == seconds
+
+
+# A full disk: SQLite's own error, as it comes when no page can be added
+
+
+def full(path: Path) -> Journal:
+    """A journal on whose disk there is no room for another page."""
+    journal = Journal(path)
+    [(pages,)] = journal._execute("PRAGMA page_count", ())
+    journal._execute(f"PRAGMA max_page_count = {pages}", ())
+    return journal
+
+
+def make_room(journal: Journal) -> None:
+    journal._execute("PRAGMA max_page_count = 1000000", ())
+
+
+LONG = [Candidate("q", f"{n} " + "x" * 5000) for n in range(3)]
+"""A judgement of one of these takes a page of its own."""
+
+
+async def test_a_full_disk_stops_a_job_and_what_was_stored_stays(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    backend = LocalBackend(JudgeReplica(JudgeConfig(kind="fake")))
+    before = await RewardClient(backend, journal=journal).rate(LONG[:1])
+    journal.close()
+    journal = full(path)
+    told: list[tuple[Judgement, bool]] = []
+    client = RewardClient(backend, journal=journal, progress=lambda *answer: told.append(answer))
+    with pytest.raises(JournalError) as caught:
+        await client.rate(LONG)
+    assert str(caught.value).startswith(f"journal {path}: database or disk is full")
+    assert "free disk space" in str(caught.value)
+    assert told == [(before[0], True)]  # nothing was used that is not on record
+    make_room(journal)
+    assert (await client.rate(LONG))[0] == before[0]
+    assert len(list(journal.export())) == 3
+    journal.close()
+
+
+async def test_a_service_with_a_full_disk_refuses_until_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = full(tmp_path / "j.sqlite")
+    backend = LocalBackend(JudgeReplica(JudgeConfig(kind="fake")))
+    app = make_app(RewardClient(backend, journal=journal), "secret")
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app.guard),
+        base_url="http://service",
+        headers={"Authorization": "Bearer secret"},
+    ) as asking:
+        body = {"candidates": [{"query": c.query, "response": c.response} for c in LONG]}
+        for _ in range(3):
+            refused = await asking.post("/v1/score", json=body)
+            assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+            assert f"{journal.path}: database or disk is full" in refused.json()["detail"]
+        for probe in ("/healthz", "/readyz"):
+            assert (await asking.get(probe)).status_code == 200
+        # RewardClients keep a journal of their own.
+        items = [{"query": "q", "responses": ["a"]}]
+        assert (await asking.post("/v1/judge", json={"items": items})).status_code == 200
+        make_room(journal)
+        answer = await asking.post("/v1/score", json=body)
+    assert [j["outcome"] for j in answer.json()["judgements"]] == ["ok"] * 3
+    assert caplog.text.count("a judgement cannot be recorded") == 3
+    assert len(list(journal.export())) == 3
     journal.close()

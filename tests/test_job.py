@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -381,3 +382,29 @@ def test_a_killed_job_goes_on_where_it_stopped(
     assert [responses for responses in again if responses in kept] == []
     assert len(in_journal(journal)) == len(kept) + len(again)
     assert job.summary()["reused"] >= len([r for r in kept if len(r) == 1])
+
+
+def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
+    tmp_path: Path, uninterrupted: bytes
+) -> None:
+    job = Job(tmp_path, MANY, {}, judge={"serve": {"max_ongoing": 4}})
+    done = subprocess.run(
+        [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        # The journal's log needs more for all of them.
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)),
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    journal = job.output / "journal.sqlite"
+    assert f"autoj: error: journal {journal}: " in done.stderr
+    assert "free disk space" in done.stderr and "start the same command again" in done.stderr
+    kept = in_journal(journal)
+    assert kept and not (job.output / "selections.jsonl").exists()
+    before = len(judged(job.log))
+    assert job.run() == 0
+    assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
+    assert [r for r in judged(job.log)[before:] if r in kept] == []

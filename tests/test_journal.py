@@ -97,6 +97,7 @@ def test_the_key_changes_with_every_part(journal: Journal, judge: str, item: Jud
     assert set(journal.get("judge", [ITEM])) == {ITEM}
 
 
+@settings(deadline=None)
 @given(one=inputs, two=inputs)
 def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeInput) -> None:
     assert (judgement_key("j", one) == judgement_key("j", two)) == (one == two)
@@ -160,6 +161,31 @@ def test_export_is_oldest_first_and_plain(journal: Journal) -> None:
     assert (first["verdict"], second["verdict"]) == ("tie", None)
     assert second["rating"]["distribution"] == [["5", 1.0]]
     assert second["judge"] == "judge" and first["at"] <= second["at"]
+
+
+def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    reader = Journal(path)
+    items = [JudgeInput("q", (str(n),)) for n in range(3000)]
+    said = Judgement(Outcome.OK, critique="x" * 2000, rating=Rating(5))
+    journal = Journal(path, max_gib=2 / 1024)
+    for number, item in enumerate(items):
+        journal.put("judge", item, said)
+        if number % 100 == 0:
+            newest = items[max(0, number - 99) : number + 1]
+            assert set(reader.get("judge", newest)) == set(newest)
+    kept = [item in found for found in [journal.get("judge", items)] for item in items]
+    assert 150 < sum(kept) < 600
+    assert kept == sorted(kept)  # the newest, without a gap
+    journal.close()
+    reader.close()
+    assert path.stat().st_size < 2.2 * 2**20
+    # Without a limit the same file grows again.
+    journal = Journal(path)
+    for item in items:
+        journal.put("judge", item, said)
+    assert len(journal.get("judge", items)) == 3000
+    journal.close()
 
 
 def test_the_folder_of_the_journal_is_made(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -136,6 +137,20 @@ def test_two_training_processes_share_it(
     judged = {row["input"]["query"] for row in journal.export()}
     journal.close()
     assert judged <= {row["query"] for row in asked} and judged
+
+
+async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:
+    accepted: asyncio.Queue[int] = asyncio.Queue()
+
+    def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        option = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted.put_nowait(writer.get_extra_info("socket").getsockopt(*option))
+        writer.close()
+
+    with service._listen(service.ServeConfig(port=free_port())) as listening:
+        async with await asyncio.start_server(greet, sock=listening) as server:
+            with socket.create_connection(server.sockets[0].getsockname()):
+                assert await accepted.get()
 
 
 def test_what_keeps_a_service_from_starting(

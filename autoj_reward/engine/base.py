@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autoj_reward.config import OverLong
+from autoj_reward.errors import EngineUnavailable
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import Usage
+
+ROUNDING = 0.01
+"""By how much a probability in half precision may pass 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,27 @@ class Generation:
     usage: Usage = Usage()
 
 
+def counted(found: list[Generation], n: int) -> list[Generation]:
+    """The n answers that were asked for. EngineUnavailable if there are more or fewer."""
+    if len(found) != n:
+        raise EngineUnavailable(f"the engine gave {len(found)} answers in place of {n}")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class LabelProbs:
-    """Probability of each label as the continuation at a slot, not renormalised, and the cost."""
+    """Probability of each label as the continuation at a slot, not renormalised, and the cost.
+
+    Raises EngineUnavailable for what is no probability: a number made of it would be none either.
+    """
 
     probs: tuple[tuple[str, float], ...]
     usage: Usage = Usage()
+
+    def __post_init__(self) -> None:
+        for label, p in self.probs:
+            if not 0 <= p <= 1 + ROUNDING:
+                raise EngineUnavailable(f"the engine gives the label {label!r} probability {p}")
 
     @property
     def outside(self) -> float:

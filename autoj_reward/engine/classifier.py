@@ -72,7 +72,7 @@ class TransformersScorer:
                 continue
             try:
                 values = await asyncio.to_thread(self._forward, [ids for ids, _ in batch])
-            except RuntimeError as error:
+            except Exception as error:  # whatever it is, somebody waits for each answer
                 for _, answer in batch:
                     if not answer.done():
                         answer.set_exception(EngineUnavailable(f"transformers failed: {error}"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
 from autoj_reward.errors import InputRejected
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
@@ -83,7 +83,7 @@ class GenerativeJudge:
                 config.top_p,
                 seed=config.seed + item.sample if config.temperature > 0 else None,
             )
-            [own] = await self.engine.generate(prepared, sampling)
+            [own] = counted(await self.engine.generate(prepared, sampling), 1)
         read = self._rating if item.kind == "single" else self._verdict
         judgement = await read(prepared, own, item.responses)
         seen = judgement.flags

@@ -21,8 +21,8 @@ class Backend(Protocol):
     def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         """(index, judgement) in order of completion. EngineUnavailable if a replica is lost."""
 
-    async def check(self) -> None:
-        """Raise EngineUnavailable if nobody could judge now."""
+    async def check(self) -> int:
+        """How many replicas could judge now. EngineUnavailable if none could."""
 
     async def update(self, config: JudgeConfig) -> None:
         """Put another judge in the place of this one. What is under way is finished or asked
@@ -53,8 +53,9 @@ class LocalBackend:
                 del self._under_way[replica]
                 await replica.close()
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         await self._replica.check()
+        return 1
 
     async def update(self, config: JudgeConfig) -> None:
         new, old = JudgeReplica(config), self._replica

@@ -25,6 +25,8 @@ from autoj_reward.types import JudgeInput, Judgement
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 # On a small machine the memory monitor would also kill Serve's controller.
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+# A replica that is killed must not leave its engine behind: it would hold on to the GPU's memory.
+os.environ.setdefault("RAY_process_group_cleanup_enabled", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
@@ -238,7 +240,7 @@ class RayBackend:
         finally:
             answers.cancel()
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         try:
             async with asyncio.timeout(5):
                 status = await asyncio.to_thread(serve.status)
@@ -250,8 +252,10 @@ class RayBackend:
             for name, deployment in application.deployments.items()
             if name == "judge"
         ]
-        if not any(deployment.replica_states.get("RUNNING") for deployment in found):
+        running: int = sum(deployment.replica_states.get("RUNNING", 0) for deployment in found)
+        if not running:
             raise EngineUnavailable("no judge replica runs")
+        return running
 
     async def update(self, config: JudgeConfig) -> None:
         if self._replace is None:

@@ -32,20 +32,27 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from autoj_reward.errors import AutojError, EngineUnavailable, FormatError, ReplicaLost
+from autoj_reward.errors import (
+    AutojError,
+    EngineUnavailable,
+    FormatError,
+    JournalError,
+    ReplicaLost,
+)
 from autoj_reward.reward.tie_break import select
 from autoj_reward.serve import bodies
 from autoj_reward.serve.answer import problem
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.guard import Guard, Limits
+from autoj_reward.serve.logs import LOG
 from autoj_reward.serve.metrics import Metrics
 from autoj_reward.serve.remote import JUDGE_HEADER
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": bodies.Problem} for code in (401, 413, 422, 429, 503, 504)
+    code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
-JSON = "application/json"
+JSON, LINES, TEXT = "application/json", "application/x-ndjson", "text/plain"
 
 
 class Service(FastAPI):
@@ -61,14 +68,15 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         title="autoj-reward",
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
-        dependencies=[Depends(HTTPBearer(auto_error=False))],
-        responses=ERRORS,
         strict_content_type=False,
     )
     app.metrics = metrics = Metrics()
     app.guard = Guard(app, token, metrics, limits or Limits())
     _tell_errors(app)
     _add_probes(app, client)
+    # On the page, every route from here on needs the token; the guard sees to it.
+    app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
+    app.router.responses.update(ERRORS)
 
     def answer(body: Any) -> Response:
         return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
@@ -118,14 +126,19 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     async def name() -> Response:
         return answer({"judge": client.backend.judge})
 
-    @app.post("/v1/judge")
+    @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.Items) -> StreamingResponse:
         asked = [JudgeInput(i.query, tuple(i.responses), i.sample) for i in body.items]
         return StreamingResponse(
             _lines(client, asked, metrics),
             headers={JUDGE_HEADER: client.backend.judge},
-            media_type="application/x-ndjson",
+            media_type=LINES,
         )
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT: {}}}})
+    async def show_metrics() -> Response:
+        """Prometheus' text format."""
+        return Response(metrics.text(), media_type=f"{TEXT}; version=0.0.4; charset=utf-8")
 
     return app
 
@@ -149,18 +162,13 @@ def _add_probes(app: Service, client: RewardClient) -> None:
         """200 while this process answers at all."""
         return Response('{"status": "ok"}', media_type=JSON)
 
-    @app.get("/readyz")
+    @app.get("/readyz", responses={503: ERRORS[503]})
     async def ready() -> Response:
-        """200 while new work is taken and the judge could answer it; else 503."""
+        """200 while new work is taken and so many replicas could do it; 503 if none could."""
         if app.guard.draining:
             return _problem(503, "this service is stopping")
-        await client.backend.check()
-        return Response('{"status": "ready"}', media_type=JSON)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Prometheus' text format."""
-        return Response(app.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        told = {"status": "ready", "replicas": await client.backend.check()}
+        return Response(json.dumps(told), media_type=JSON)
 
 
 def _tell_errors(app: Service) -> None:
@@ -173,10 +181,17 @@ def _tell_errors(app: Service) -> None:
         return _problem(422, first["msg"].removeprefix("Value error, "), where or "body")
 
     async def http(request: Request, error: HTTPException) -> Response:
-        return _problem(error.status_code, str(error.detail))
+        answer = _problem(error.status_code, str(error.detail))
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
+        return answer
 
     async def unanswerable(request: Request, error: FormatError) -> Response:
         return _problem(422, str(error), "pairs")
+
+    async def unrecorded(request: Request, error: JournalError) -> Response:
+        LOG.error("a judgement cannot be recorded: %s", error)
+        return _problem(503, str(error))
 
     async def unavailable(request: Request, error: AutojError) -> Response:
         return _problem(503, str(error))
@@ -187,8 +202,15 @@ def _tell_errors(app: Service) -> None:
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(FormatError, unanswerable)
+    app.add_exception_handler(JournalError, unrecorded)
     app.add_exception_handler(AutojError, unavailable)
     app.add_exception_handler(Exception, unknown)
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods of a path. Starlette names those of its first route alone."""
+    routes = [route for route in app.routes if getattr(route, "path", None) == path]
+    return sorted(method for route in routes for method in getattr(route, "methods", None) or ())
 
 
 def _problem(status: int, detail: str, field: str = "") -> Response:

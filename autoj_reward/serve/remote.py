@@ -104,13 +104,14 @@ class HttpBackend:
             ) from problem
         raise error(f"{self._address}: {reason}")
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         try:
             answer = await self._client.get("/readyz", timeout=5)
         except httpx.HTTPError as error:
             raise EngineUnavailable(f"no reward service at {self._address}: {error}") from error
         if answer.status_code != 200:
             raise EngineUnavailable(f"{self._address}: not ready: HTTP {answer.status_code}")
+        return 1
 
     async def update(self, config: JudgeConfig) -> None:
         raise ConfigError(f"the judge of {self._address} is updated there")

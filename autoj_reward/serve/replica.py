@@ -7,14 +7,15 @@ import os
 from collections.abc import AsyncGenerator, Callable
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
-from autoj_reward.engine.base import Engine, Sampling, Scorer
-from autoj_reward.errors import ConfigError, EngineUnavailable
+from autoj_reward.engine.base import Engine, Sampling, Scorer, counted
+from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Sampled
 from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, resolve
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
 from autoj_reward.prompts.render import user_prompt
 from autoj_reward.reward.generative import GenerativeJudge, fingerprint
 from autoj_reward.reward.scalar import ScalarReward, scalar_fingerprint
+from autoj_reward.serve.logs import LOG
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 
@@ -112,7 +113,14 @@ class JudgeReplica:
             return index, await self._judge.judge(item)
         except EngineUnavailable as error:
             await self._die_if_dead()
-            return index, Judgement(Outcome.UNAVAILABLE, reason=str(error), judge=self.judge_name)
+            reason = str(error)
+        except AutojError:
+            raise
+        except Exception as error:  # costs this input, not all that are asked with it
+            LOG.exception("a judgement failed")
+            await self._die_if_dead()
+            reason = f"the judge failed with {type(error).__name__}: the replica's log has it"
+        return index, Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge_name)
 
     async def _die_if_dead(self) -> None:
         try:
@@ -144,11 +152,12 @@ class PolicyReplica:
         await self._engine.start()
 
     async def sample(self, query: str) -> Sampled:
-        """n responses to one query. InputRejected if the query does not fit."""
+        """n responses to one query. InputRejected if the query does not fit, EngineUnavailable if
+        there are more or fewer."""
         c = self._config
         prepared = await self._engine.prepare(user_prompt(query, c.system), c.max_tokens, "reject")
         sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed, c.n, logprob=True)
-        drawn = await self._engine.generate(prepared, sampling)
+        drawn = counted(await self._engine.generate(prepared, sampling), c.n)
         return Sampled(
             tuple(g.text for g in drawn),
             tuple(g.logprob for g in drawn),

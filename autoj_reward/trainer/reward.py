@@ -105,7 +105,8 @@ class RewardModel:
                 raise
 
     async def _open(self) -> RewardClient:
-        journal = Journal(self.config.journal) if self.config.journal else None
+        config = self.config
+        journal = Journal(config.journal, config.journal_max_gib) if config.journal else None
         if journal:
             self._stack.callback(journal.close)
         return await self._stack.enter_async_context(open_reward(self.config, journal=journal))

@@ -29,6 +29,9 @@ from experiments.chaos.kills import KillsConfig
 from experiments.chaos.load import LoadConfig, measure
 from rollouts.files import write_json, write_text
 
+MAX_GROWN_MIB = 64
+"""By how much a service may grow over the fuzz."""
+
 
 class ChaosConfig(Block):
     """output: folder of the figures. bodies: how many the fuzz sends."""
@@ -62,7 +65,10 @@ def run_fuzz(config: ChaosConfig) -> dict[str, Any]:
 
                 async def post(path: str, body: bytes) -> tuple[int, bytes]:
                     bar.update()
-                    answer = await client.post(path, content=body)
+                    try:
+                        answer = await client.post(path, content=body)
+                    except httpx.TransportError as error:
+                        raise ValueError(f"{path}: {error!r} to {body[:500]!r}") from error
                     return answer.status_code, answer.content
 
                 return await fuzz.run(post, config.bodies)
@@ -99,8 +105,15 @@ def broken(found: dict[str, Any]) -> list[str]:
     for row in found.get("kills", []):
         if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
             wrong.append(f"kills, {row['target']}: not every candidate was answered once and ok")
-    if found.get("fuzz", {}).get("crashed"):
-        wrong.append("fuzz: the service crashed")
+        if not row["left"]:
+            wrong.append(f"kills, {row['target']}: the job was over before the kill")
+        if row["orphans"]:
+            wrong.append(f"kills, {row['target']}: {row['orphans']} orphans run on")
+    if sent := found.get("fuzz"):
+        if sent["crashed"]:
+            wrong.append("fuzz: the service crashed")
+        if sent["grown_mib"] > MAX_GROWN_MIB:
+            wrong.append(f"fuzz: the service grew by {sent['grown_mib']:.0f} MiB")
     return wrong
 
 

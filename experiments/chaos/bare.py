@@ -33,8 +33,9 @@ def make_app(judge: JudgeConfig) -> FastAPI:
         return Response(json.dumps(told), media_type="application/json")
 
     @app.get("/readyz")
-    async def ready() -> None:
+    async def ready() -> dict[str, int]:
         await replica.check()
+        return {"replicas": 1}
 
     return app
 

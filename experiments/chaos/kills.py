@@ -27,6 +27,9 @@ TARGETS = {
 }
 """What the command line or name of each target's process holds; `service` is the server itself,
 which is the HTTP proxy and Ray's driver in one."""
+RECOVERY_S = 600.0
+ORPHANS_S = 30.0
+"""How long what a dead process had started may take to end."""
 
 
 class KillsConfig(Block):
@@ -41,30 +44,33 @@ class KillsConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """One job. answered: candidates with a judgement, of which `ok` are ok. told: how many answers
-    were reported; each candidate exactly once is told == answered == candidates. pause_s: longest
-    time without an answer after the kill. recovered_s: from the kill until a process of the same
-    kind and a service that is ready are there again."""
+    """One job. left: candidates that had no answer yet when the process was killed. answered: those
+    with a judgement at the end, of which `ok` are ok. told: how many answers were reported; each
+    candidate exactly once is told == answered == candidates. pause_s: longest time without an
+    answer after the kill. recovered_s: from the kill until as many processes of its kind run and
+    as many replicas could judge as before. orphans: processes that it had started and that run on.
+    """
 
     target: str
     candidates: int
+    left: int
     answered: int
     told: int
     ok: int
     pause_s: float
     recovered_s: float
+    orphans: int
 
 
 def found(server: Server, target: str) -> list[psutil.Process]:
     """The live processes of a target, oldest first."""
-    if target == "service":
-        return [server.process]
-    sign = TARGETS[target]
     try:
+        if target == "service":
+            return [server.process]
         below = server.process.children(recursive=True)
-    except psutil.NoSuchProcess:
+    except psutil.NoSuchProcess:  # the service itself is being started again
         return []
-    return [p for p in below if _is(p, sign)]
+    return [p for p in below if _is(p, TARGETS[target])]
 
 
 def _is(process: psutil.Process, sign: str) -> bool:
@@ -94,40 +100,60 @@ async def job(server: Server, target: str, config: KillsConfig) -> Killed:
     )
     try:
         rating = asyncio.create_task(client.rate(asked))
-        await quarter.wait()
-        killed = time.monotonic()
+        waiting = asyncio.create_task(quarter.wait())
+        await asyncio.wait({rating, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        left, killed = len(asked) - len(times), time.monotonic()
         recovering = asyncio.create_task(asyncio.to_thread(_kill, server, target))
         judgements = await rating
-        recovered = await recovering
+        recovered, orphans = await recovering
     finally:
         await backend.close()
     after = [killed, *(t for t in times if t > killed)]
     return Killed(
         target=target,
         candidates=len(asked),
+        left=left,
         answered=sum(j is not None for j in judgements),
         told=len(times),
         ok=sum(j.ok for j in judgements),
         pause_s=max((b - a for a, b in pairwise(after)), default=0.0),
         recovered_s=recovered,
+        orphans=orphans,
     )
 
 
-def _kill(server: Server, target: str) -> float:
-    """Kill the oldest process of a target; seconds until another has taken its place."""
-    before = found(server, target)
+def _kill(server: Server, target: str) -> tuple[float, int]:
+    """Kill the oldest process of a target. Seconds until others have taken its place, and how many
+    of those that it had started run on."""
+    before, replicas = found(server, target), server.replicas()
     if not before:
         raise ConfigError(f"kills.targets: no process of {target!r} runs here")
+    victim, below = before[0], before[0].children(recursive=True)
     started = time.monotonic()
-    os.kill(before[0].pid, signal.SIGKILL)
-    deadline = started + 300
-    while time.monotonic() < deadline:
-        now = {p.pid for p in found(server, target)}
-        if len(now) >= len(before) and before[0].pid not in now:
-            server.wait_ready(deadline - time.monotonic())
-            return time.monotonic() - started
+    os.kill(victim.pid, signal.SIGKILL)
+    while time.monotonic() < started + RECOVERY_S:
+        now = found(server, target)
+        if len(now) >= len(before) and victim not in now and server.replicas() >= replicas:
+            seconds = time.monotonic() - started
+            return seconds, _orphans(below)
         time.sleep(0.1)
-    raise ConfigError(f"no new process of {target!r} within 300 s")
+    raise ConfigError(f"no new process of {target!r} within {RECOVERY_S:g} s")
+
+
+def _orphans(processes: Sequence[psutil.Process]) -> int:
+    """How many of them run on, though they have had time to end."""
+    deadline = time.monotonic() + ORPHANS_S
+    while (left := sum(map(_runs, processes))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def run(server: Server, config: KillsConfig) -> Sequence[Killed]:

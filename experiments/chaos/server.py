@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -57,19 +57,24 @@ class Server:
                     continue
                 continue
             for orphan in left:
-                if orphan.is_running():
+                with suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
                     orphan.kill()
             self._process = self._start()
 
+    def replicas(self) -> int:
+        """How many replicas could judge now, as `/readyz` has it; 0 if it does not answer."""
+        try:
+            answer = httpx.get(f"{self.address}/readyz", timeout=10, trust_env=False)
+        except httpx.TransportError:
+            return 0
+        return int(answer.json()["replicas"]) if answer.status_code == 200 else 0
+
     def wait_ready(self, seconds: float) -> None:
-        """Until `/readyz` says so. EngineUnavailable after so many seconds, naming the log."""
+        """Until a replica could judge. EngineUnavailable after so many seconds, naming the log."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.address}/readyz", timeout=10).status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
+            if self.replicas():
+                return
             time.sleep(0.1)
         raise EngineUnavailable(f"no server at {self.address} after {seconds:g} s: see {self._log}")
 

@@ -1,0 +1,101 @@
+"""The wall clock may jump: it dates records, and no deadline, pause or duration goes by it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.journal import Journal
+from autoj_reward.serve.backend import LocalBackend
+from autoj_reward.serve.client import RewardClient
+from autoj_reward.serve.guard import Limits
+from autoj_reward.serve.http import make_app
+from autoj_reward.serve.replica import JudgeReplica
+from autoj_reward.types import Candidate, Outcome
+
+ROOT = Path(__file__).parents[1]
+HOURS = 6 * 3600.0
+DATED = {"autoj_reward/journal.py", "experiments/collection/answers.py"}
+"""Files that write down when something was stored."""
+CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
+
+
+def clocks(text: str) -> Iterator[str]:
+    """Every use of the wall clock, however the module's names are imported."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            yield from {".".join(ast.unparse(node).split(".")[-2:])} & CLOCKS
+        elif isinstance(node, ast.ImportFrom):
+            yield from {f"{node.module}.{alias.name}" for alias in node.names} & CLOCKS
+
+
+def test_the_wall_clock_is_found() -> None:
+    text = "import time, datetime\nfrom time import time\ntime.time()\ndatetime.datetime.now()"
+    assert sorted(clocks(text)) == ["datetime.now", "time.time", "time.time"]
+    assert list(clocks("import time\ntime.monotonic()\nfrom datetime import date")) == []
+
+
+def test_only_records_are_dated_by_the_wall_clock() -> None:
+    users = {
+        str(path.relative_to(ROOT))
+        for folder in ("autoj_reward", "rollouts", "experiments")
+        for path in (ROOT / folder).rglob("*.py")
+        if any(clocks(path.read_text(encoding="utf-8")))
+    }
+    assert users == DATED
+
+
+@pytest.fixture
+def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that is hours late, then hours early, from one look to the next."""
+    now, jumps = time.time, itertools.cycle((-HOURS, HOURS, HOURS, -HOURS))
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+
+
+def scripted(**script: object) -> LocalBackend:
+    return LocalBackend(JudgeReplica(JudgeConfig(kind="fake", script=script)))
+
+
+@pytest.mark.usefixtures("jumping")
+async def test_deadlines_and_pauses_keep_while_the_clock_jumps(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    backend = scripted(fail={"hang": "hang"}, latency_s=0.05)
+    client = RewardClient(backend, journal=journal, deadline_s=0.5, chunk=1)
+    asked = [Candidate("q", r) for r in ("a", "hang", "ccc")]
+    started = time.monotonic()
+    async with asyncio.timeout(10):
+        first, hung, last = await client.rate(asked)
+    assert 0.5 <= time.monotonic() - started < 5
+    assert first.ok and last.ok and hung.outcome is Outcome.UNAVAILABLE
+    assert 0.05 <= first.usage.latency_s < 0.5
+    # Whatever the dates say, a later run finds what is stored.
+    assert await RewardClient(backend, journal=journal).rate(asked[:1]) == [first]
+    assert len(list(journal.export())) == 3
+    journal.close()
+
+
+@pytest.mark.usefixtures("jumping")
+async def test_the_service_answers_in_time_while_the_clock_jumps() -> None:
+    backend = scripted(fail={"hang": "hang"}, latency_s=0.05)
+    app = make_app(RewardClient(backend), "secret", Limits(deadline_s=0.5, body_s=0.5))
+    statuses = []
+    async with (
+        asyncio.timeout(10),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app.guard),
+            base_url="http://service",
+            headers={"Authorization": "Bearer secret"},
+        ) as asking,
+    ):
+        for response in ("a", "hang", "ccc"):
+            body = {"candidates": [{"query": "q", "response": response}]}
+            statuses.append((await asking.post("/v1/score", json=body)).status_code)
+    assert statuses == [200, 504, 200]
