@@ -18,7 +18,13 @@ from experiments.routing import Pool, RoutingConfig, Seen, feed, figures, groups
 
 
 def config(**given: Any) -> RoutingConfig:
-    small: dict[str, Any] = {"ray": False, "replicas": 4, "concurrent": 8, "max_ongoing": 16, "candidates": 300}
+    small: dict[str, Any] = {
+        "ray": False,
+        "replicas": 4,
+        "concurrent": 8,
+        "max_ongoing": 16,
+        "candidates": 300,
+    }
     small |= {"group": 16, "latency_s": 0.01, "latency_spread": 0.5, "output": "out"}
     return RoutingConfig.model_validate(small | given)
 
