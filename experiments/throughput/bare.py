@@ -12,6 +12,7 @@ from typing import Any
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import Ids, inner_nodes, probabilities, slot_tokens
+from autoj_reward.errors import EngineError, ModelError
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.parse import ParseFailure, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
@@ -22,6 +23,7 @@ from autoj_reward.types import Candidate, JudgeInput, Usage
 from experiments.throughput.work import Spent
 
 NOTHING = Generation("")
+FORGET_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,14 @@ class BareEngine:
 
         name, wrapper = format_and_wrapper(config)
         self.config, self.format = config, load_format(name)
-        self._llm = LLM(**engine_arguments(config, resolve(config)))
+        try:
+            self._llm = LLM(**engine_arguments(config, resolve(config)))
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ModelError(
+                f"vLLM could not start {config.model!r}: {error}. The cause is in the engine's own "
+                "lines above; a common one is too little memory: lower judge.kv_cache_gib or "
+                "judge.gpu_memory_utilization"
+            ) from error
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), wrapper)
 
     def __enter__(self) -> BareEngine:
@@ -86,8 +95,12 @@ class BareEngine:
         return outputs
 
     def forget(self) -> None:
-        """Empty the prefix cache."""
-        self._llm.reset_prefix_cache()
+        """Empty the prefix cache. EngineError if it cannot be."""
+        for _ in range(FORGET_TRIES):
+            if self._llm.reset_prefix_cache():
+                return
+            time.sleep(0.1)  # the last step's blocks are not free yet
+        raise EngineError("the prefix cache cannot be emptied: the engine still has work")
 
     def critiques(self, prompts: Sequence[list[int]], **options: Any) -> list[Any]:
         """A greedy critique for each prompt. options: more of SamplingParams'."""
