@@ -12,14 +12,14 @@ import yaml
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.base import Generation
 from autoj_reward.engine.labels import inner_nodes, probabilities
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.serve.session import open_judge
 from autoj_reward.types import Candidate, Usage
-from experiments.throughput import paths, replicas, slots
+from experiments.throughput import paths, prefix, replicas, slots
 from experiments.throughput.__main__ import main
-from experiments.throughput.bare import Slot, own_text, slot_of, used
+from experiments.throughput.bare import BareEngine, Slot, own_text, slot_of, used
 from experiments.throughput.config import ThroughputConfig
 from experiments.throughput.edge import over_http
 from experiments.throughput.naive import NaiveReward
@@ -252,6 +252,113 @@ def test_the_table_of_the_slots() -> None:
     assert (alone["ratio"], alone["slots"], alone["difference"]) == (1, 0, None)
     assert (two["ratio"], two["slots"], two["difference"]) == (pytest.approx(1.15), 2, 0)
     assert (top["ratio"], top["slots"], top["difference"]) == (2, 1, 0.125)
+
+
+class Model:
+    """A vllm.LLM that writes the same critique to every prompt and knows one distribution; its
+    prefix cache holds the first half of every prompt once it has read one."""
+
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        self._tokenizer, self._text = tokenizer, text
+        self._encode = PromptTokenizer(tokenizer, "chat").continuation
+        self.full = False
+        self.calls: list[int] = []
+
+    def get_tokenizer(self) -> Any:
+        return self._tokenizer
+
+    def reset_prefix_cache(self) -> bool:
+        self.full = False
+        return True
+
+    def generate(self, given: list[dict[str, Any]], params: Any, use_tqdm: bool) -> list[Any]:
+        self.calls.append(len(given))
+        each = params if isinstance(params, list) else [params] * len(given)
+        return [self._one(g["prompt_token_ids"], p) for g, p in zip(given, each, strict=True)]
+
+    def _one(self, prompt: list[int], params: dict[str, Any]) -> Any:
+        cached = len(prompt) // 2 if self.full else 0
+        self.full = not params.get("skip_reading_prefix_cache")
+        ids = self._encode(self._text)[: params["max_tokens"]]
+        asked = params.get("logprob_token_ids", range(params.get("logprobs", 0)))
+        row = {i: math.log((i % 7 + 1) / 100) for i in asked}
+        found = output(ids, [row] * len(ids), cached)
+        found.prompt_token_ids, found.outputs[0].text = prompt, self._text
+        return found
+
+
+def bare_engine(smollm2: Any, text: str) -> tuple[BareEngine, Model]:
+    model = Model(smollm2, text)
+    config = JudgeConfig(format="autoj-en", wrapper="chat", max_tokens=64)
+    return BareEngine(config, model, dict), model
+
+
+CRITIQUE = "Brief, but right.\nRating: [[7]]"
+
+
+async def test_the_bare_engine_asks_for_everything_at_once(smollm2: Any) -> None:
+    bare, model = bare_engine(smollm2, CRITIQUE)
+    given = candidates("1a", 1, 5)
+    whole = await bare.judge(given)
+    assert model.calls == [5, 10]  # the critiques; two nodes of each slot, since "10" is two tokens
+    written = len(bare.tokens.continuation(CRITIQUE))
+    assert (whole.judgements, whole.rated) == (5, 5)
+    assert whole.usage.tokens_out == 5 * written + 10
+    assert whole.critiques_s is not None and 0 < whole.critiques_s <= whole.seconds
+    assert whole.usage.tokens_cached > 0
+    assert (await bare.judge(given, cached=False)).usage.tokens_cached == 0
+    alone = await bare.judge(given, critique=False)
+    assert (alone.usage.tokens_out, alone.critiques_s) == (10, None)
+
+
+async def test_the_loop_takes_a_batch_a_call_and_rates_by_the_text(smollm2: Any) -> None:
+    bare, model = bare_engine(smollm2, CRITIQUE)
+    found = await bare.loop(candidates("1a", 1, 5), batch=2)
+    assert model.calls == [2, 2, 1]
+    assert (found.judgements, found.rated) == (5, 5)
+    bare, _ = bare_engine(smollm2, "Brief, but right.")
+    assert (await bare.loop(candidates("1a", 1, 5), batch=8)).rated == 0
+
+
+def test_a_cache_that_cannot_be_emptied_is_an_error(
+    smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare, model = bare_engine(smollm2, CRITIQUE)
+    states = iter([False, True])
+    monkeypatch.setattr(model, "reset_prefix_cache", lambda: next(states))
+    bare.forget()
+    monkeypatch.setattr(model, "reset_prefix_cache", lambda: False)
+    monkeypatch.setattr("experiments.throughput.bare.FORGET_TRIES", 1)
+    with pytest.raises(EngineError, match="still has work"):
+        bare.forget()
+
+
+def small(tmp_path: Path) -> ThroughputConfig:
+    given = {"candidates": 6, "rounds": 2, "long_words": 100}
+    return load_config(ThroughputConfig, written(tmp_path, **given))
+
+
+async def test_one_pass_and_two_read_the_same_slot(smollm2: Any, tmp_path: Path) -> None:
+    bare, _ = bare_engine(smollm2, CRITIQUE)
+    found = await slots.measure(small(tmp_path), bare, lambda: None)
+    by_way = {row["reading"]: row for row in found["rows"]}
+    assert [row["judgements"] for row in found["rows"]] == [12] * 4
+    assert by_way[slots.TWO_PASS]["slots"] == by_way[slots.NAMED]["slots"] == 12
+    assert by_way[slots.NAMED]["difference"] == 0
+    bare, _ = bare_engine(smollm2, "Brief, but right.")
+    found = await slots.measure(small(tmp_path), bare, lambda: None)
+    assert [row["slots"] for row in found["rows"]] == [0, 12, 0, 0]
+
+
+async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> None:
+    bare, _ = bare_engine(smollm2, CRITIQUE)
+    found = await prefix.measure(small(tmp_path), bare, lambda: None)
+    assert [row["critique"] for row in found["rows"]] == [True, False, True, False]
+    assert all(0 < row["hit_rate"] < 0.5 and row["ratio"] > 0 for row in found["rows"])
+    assert found["rows"][0]["query_tokens"] < 60 < 100 < found["rows"][2]["query_tokens"]
+    machine = {"processor": "P", "cores": 2, "gpus": []}
+    text = render({"command": "c", "at": "today", "machine": machine, "prefix": found})
+    assert text.count("| rating alone |") == text.count("| critique and rating |") == 2
 
 
 # --- transformers -------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ async def run(config: ThroughputConfig, parts: Sequence[str], command: str) -> d
     with tqdm(total=_steps(config, parts), desc="measuring", unit="round") as bar:
         with ExitStack() as stack:
             if set(parts) & set(bare_parts):
-                bare = stack.enter_context(BareEngine(config.judge))
+                bare = stack.enter_context(BareEngine.start(config.judge))
             for part in (part for part in parts if part in bare_parts):
                 found[part] = await bare_parts[part](config, bare, bar.update)
                 _write(config, found)

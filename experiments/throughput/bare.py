@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -51,24 +51,34 @@ def slot_of(
 
 
 class BareEngine:
-    """`vllm.LLM` with the arguments that a replica gives its engine; a context manager."""
+    """`vllm.LLM` with the judge's format on it; a context manager. Make one with `start`.
 
-    def __init__(self, config: JudgeConfig) -> None:
-        from vllm import LLM
+    llm: a vllm.LLM. params: makes its SamplingParams.
+    """
+
+    def __init__(self, config: JudgeConfig, llm: Any, params: Callable[..., Any]) -> None:
+        name, wrapper = format_and_wrapper(config)
+        self.config, self.format = config, load_format(name)
+        self._llm, self._params = llm, params
+        self.tokens = PromptTokenizer(llm.get_tokenizer(), wrapper)
+
+    @classmethod
+    def start(cls, config: JudgeConfig) -> BareEngine:
+        """An engine with the arguments that a replica gives its own. ModelError with the cause."""
+        from vllm import LLM, SamplingParams
 
         from autoj_reward.engine.vllm import engine_arguments
 
-        name, wrapper = format_and_wrapper(config)
-        self.config, self.format = config, load_format(name)
+        arguments = engine_arguments(config, resolve(config))
         try:
-            self._llm = LLM(**engine_arguments(config, resolve(config)))
+            llm = LLM(**arguments)
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(
                 f"vLLM could not start {config.model!r}: {error}. The cause is in the engine's own "
                 "lines above; a common one is too little memory: lower judge.kv_cache_gib or "
                 "judge.gpu_memory_utilization"
             ) from error
-        self.tokens = PromptTokenizer(self._llm.get_tokenizer(), wrapper)
+        return cls(config, llm, SamplingParams)
 
     def __enter__(self) -> BareEngine:
         return self
@@ -104,9 +114,7 @@ class BareEngine:
 
     def critiques(self, prompts: Sequence[list[int]], **options: Any) -> list[Any]:
         """A greedy critique for each prompt. options: more of SamplingParams'."""
-        from vllm import SamplingParams
-
-        params = SamplingParams(max_tokens=self.config.max_tokens, temperature=0.0, **options)
+        params = self._params(max_tokens=self.config.max_tokens, temperature=0.0, **options)
         return self.generate(prompts, params)
 
     def slots(self, prompts: Sequence[list[int]], outputs: Sequence[Any]) -> list[Slot]:
@@ -123,14 +131,12 @@ class BareEngine:
 
         Returns, a slot, {node: {id: natural log-probability}}; and vLLM's outputs.
         """
-        from vllm import SamplingParams
-
         asked = [
             (k, *node) for k, slot in enumerate(slots) for node in inner_nodes(slot.labels).items()
         ]
         prompts = [[*slots[k].context, *node] for k, node, _ in asked]
         params = [
-            SamplingParams(max_tokens=1, temperature=0.0, logprob_token_ids=ids, **options)
+            self._params(max_tokens=1, temperature=0.0, logprob_token_ids=ids, **options)
             for _, _, ids in asked
         ]
         outputs = self.generate(prompts, params)

@@ -26,8 +26,6 @@ async def measure(
     config: ThroughputConfig, bare: BareEngine, done: Callable[[], object]
 ) -> dict[str, Any]:
     """A row for each way of reading, every way from an empty prefix cache on the same prompts."""
-    seconds: dict[str, list[float]] = {}
-    found: dict[str, Found] = {}
     ids = first_ids(bare)
     ways: dict[str, dict[str, Any]] = {
         ALONE: {},
@@ -35,6 +33,8 @@ async def measure(
         TOP: {"logprobs": 20},
         NAMED: {"logprob_token_ids": ids},
     }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, Found] = {name: [] for name in ways}
     for number in range(config.rounds + 1):
         given = candidates(f"{number}s", 1, config.candidates)
         prompts = bare.prompts(given[:WARM_UP] if number == 0 else given)
@@ -55,8 +55,8 @@ async def measure(
                     for slot, prompt, output in zip(slots, prompts, outputs, strict=True)
                 ]
             if number:
-                seconds.setdefault(name, []).append(time.monotonic() - started)
-                found.setdefault(name, []).extend(probs)
+                seconds[name].append(time.monotonic() - started)
+                found[name].extend(probs)
                 done()
     return {"rows": rows(seconds, found)}
 
