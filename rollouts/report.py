@@ -133,6 +133,7 @@ def _throughput(s: Summary) -> str:
     rows = [
         ("tokens read", f"{s.usage.tokens_in:,}"),
         ("of these from the prefix cache", f"{s.usage.tokens_cached:,}"),
+        ("prefix cache hit rate", percent(s.cache_hit_rate)),
         ("tokens written", f"{s.usage.tokens_out:,}"),
         ("judgements per second", rate(s.judgements_per_second)),
         ("tokens written per second", rate(s.output_tokens_per_second)),

@@ -81,7 +81,8 @@ class Summary:
     curve: mean best-of-N curve over the `curve_queries` queries that have a value, as far as the
         one with the fewest goes, so that every point averages the same queries.
     histogram: (rating, count), ascending. comparisons: knock-out matches played to break ties.
-    usage: tokens as recorded with the judgements, reused ones included.
+    usage: tokens as recorded with the judgements, reused ones included. cache_hit_rate: share of
+        its tokens in that were read from the engine's prefix cache, at the rating slots too.
     seconds: by phase. The rates are over the phase `judge`, without reused judgements.
     """
 
@@ -105,6 +106,7 @@ class Summary:
     comparisons: int
     reused: int
     usage: Usage
+    cache_hit_rate: float | None
     seconds: Mapping[str, float]
     judgements_per_second: float | None
     output_tokens_per_second: float | None
@@ -160,6 +162,7 @@ def summarise(
         comparisons=sum(len(group.selection.comparisons) for group in groups),
         reused=reused,
         usage=usage,
+        cache_hit_rate=_share(usage.tokens_cached, usage.tokens_in),
         seconds=dict(seconds),
         judgements_per_second=_share(max(len(judgements) - reused, 0), time),
         output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,

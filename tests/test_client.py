@@ -51,6 +51,7 @@ class Stub:
         self.calls.append(tuple(items))
         self.inside += len(items)
         self.most_inside = max(self.most_inside, self.inside)
+        left = len(items)
         try:
             if self.gate:
                 await self.gate.wait()
@@ -58,9 +59,11 @@ class Stub:
                 await asyncio.sleep(0)
                 if error := self.fault(items[index]):
                     raise error
+                left -= 1
+                self.inside -= 1
                 yield index, self.answer(items[index])
         finally:
-            self.inside -= len(items)
+            self.inside -= left
             self.closed += 1
 
     async def check(self) -> int:
@@ -156,6 +159,28 @@ async def test_never_more_in_flight_than_allowed(limit: int) -> None:
     assert 0 < stub.most_inside <= limit
     assert len(stub.asked) == 16
     assert is_idle(client, limit)
+
+
+async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
+    class Slow(Stub):
+        """Holds back the last answer of the query `a`."""
+
+        async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+            async for index, judgement in super().stream(items):
+                if items[index] == JudgeInput("a", ("",)):
+                    await last.wait()
+                yield index, judgement
+
+    last = asyncio.Event()
+    stub = Slow()
+    client = RewardClient(stub, max_in_flight=4, chunk=4)
+    slow = asyncio.create_task(client.rate([Candidate("a", "x" * n) for n in range(4)]))
+    await settle()
+    assert values(await client.rate([Candidate("b", "x" * n) for n in range(3)])) == [0, 1, 2]
+    assert not slow.done()
+    last.set()
+    assert values(await slow) == [0, 1, 2, 3]
+    assert is_idle(client, 4)
 
 
 async def test_a_lost_replica_is_asked_again_only_for_what_is_missing() -> None:

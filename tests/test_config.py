@@ -34,9 +34,11 @@ from experiments.judge_training.recipe import TrainJudgeConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.recipe_ablation import AblationConfig
+from experiments.routing import RoutingConfig
 from experiments.scalar_search import ScalarSearchConfig
 from experiments.scalar_training.recipe import TrainScalarConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.throughput.config import ThroughputConfig
 from rollouts.rejection_sampling import RejectionSamplingConfig
 from rollouts.service import ServeConfig
 from rollouts.train_config import TrainConfig
@@ -87,6 +89,8 @@ KINDS: dict[str, type[Block]] = {
     "chaos": ChaosConfig,
     "capacity_check": CapacityCheckConfig,
     "gpu_throughput": GpuThroughputConfig,
+    "throughput": ThroughputConfig,
+    "routing": RoutingConfig,
 }
 
 

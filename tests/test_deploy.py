@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,11 +18,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.schema import ServeDeploySchema
 
-from autoj_reward.config import ReplicaConfig
+from autoj_reward.config import JudgeConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.serve.application import ApplicationConfig, build
 from autoj_reward.serve.cluster import RayBackend, ServedJudge, deployment_of
 from autoj_reward.serve.metrics import Metrics
+from autoj_reward.serve.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 from tests.rayservice import RAY_SERVICE
 
@@ -156,8 +158,8 @@ class Handle:
     def cancel(self) -> None:
         self.cancelled += 1
 
-    async def __aiter__(self) -> AsyncIterator[tuple[int, Judgement]]:
-        yield 0, Judgement(Outcome.OK, rating=Rating(5))
+    async def __aiter__(self) -> AsyncIterator[list[tuple[int, Judgement]]]:
+        yield [(0, Judgement(Outcome.OK, rating=Rating(5)))]
         if self.error:
             raise self.error
 
@@ -184,6 +186,17 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
             answered.append(answer)
     assert isinstance(caught.value, ReplicaLost) == lost
     assert len(answered) == 1 and handle.cancelled == 1
+
+
+async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() -> None:
+    script = {"fail": {"slow": "hang"}}
+    replica = JudgeReplica(JudgeConfig(kind="fake", script=script))
+    items = [JudgeInput("q", (r,)) for r in ("a", "slow", "b", "c")]
+    batches = replica.batches(items)
+    assert [index for index, _ in await anext(batches)] == [0, 2, 3]
+    await batches.aclose()
+    assert {t for t in asyncio.all_tasks() if not t.cancelling()} == {asyncio.current_task()}
+    assert [k async for k, _ in replica.stream([items[0], *items[2:]])] == [0, 1, 2]
 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:

@@ -316,7 +316,8 @@ def test_page_is_whole(groups: list[GroupResult], view: str) -> None:
 def test_tokens_and_rates_are_shown() -> None:
     judged = rated(5, usage=Usage(1000, 600, 50, 0.5))
     text = Page(render([group(judged, judged)])).text
-    for phrase in ("tokens read2,000", "prefix cache1,200", "tokens written per second50"):
+    phrases = ("tokens read2,000", "prefix cache1,200", "hit rate60 %", "written per second50")
+    for phrase in phrases:
         assert phrase in text
 
 

@@ -229,6 +229,7 @@ def test_summary_by_hand() -> None:
     assert [v for _, v in s.curve] == pytest.approx([(7 + 19 / 3) / 2, 8.0, 8.5])
     assert s.histogram == ((4, 1), (5, 1), (6, 1), (8, 2), (9, 1))
     assert s.usage == Usage(130, 65, 29, 5.0)
+    assert s.cache_hit_rate == 0.5
     assert s.judgements_per_second == 4.5
     assert s.output_tokens_per_second == 14.5
     assert s.bad_rows == tuple(bad)

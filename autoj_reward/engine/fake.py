@@ -12,6 +12,7 @@ The script (config key `script`) may hold:
   fail_share: {one of these: share of all responses that meet it}, chosen by the response's hash.
   latency_s: seconds an answer takes; with latency_spread, their median: a log-normal of that sigma,
     drawn by the response's hash.
+  concurrent: answers under way at a time; the others wait, as they do for an engine that is full.
   logprobs: false makes label probabilities unknown, as with a plain chat endpoint.
   log: a file to which every answered response is appended as a JSON line.
 """
@@ -22,7 +23,8 @@ import asyncio
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -39,6 +41,7 @@ class _Script:
     def __init__(self, config: EngineConfig) -> None:
         self._script: dict[str, Any] = config.script
         self._limit = config.max_model_len
+        self._turn = asyncio.Semaphore(self._script.get("concurrent", sys.maxsize))
 
     async def start(self) -> None:
         """Nothing to load."""
@@ -51,7 +54,8 @@ class _Script:
 
     async def _meet(self, responses: list[str]) -> str | None:
         """Take the scripted time; raise or hang if told so; else the fault of the text, if any."""
-        await asyncio.sleep(self._latency_s(responses[0]))
+        async with self._turn:
+            await asyncio.sleep(latency_s(self._script, responses[0]))
         fault = next((f for r in responses if (f := self._fault(r))), None)
         if fault == "hang":
             await asyncio.Event().wait()
@@ -72,12 +76,6 @@ class _Script:
             drawn -= share
         return None
 
-    def _latency_s(self, response: str) -> float:
-        median = float(self._script.get("latency_s", 0))
-        spread = float(self._script.get("latency_spread", 0))
-        z = NormalDist().inv_cdf(min(max(_drawn(response), 1e-6), 1 - 1e-6)) if spread else 0.0
-        return median * math.exp(spread * z)
-
     def _log(self, responses: list[str]) -> None:
         if log := self._script.get("log"):
             with open(log, "a", encoding="ascii") as file:
@@ -95,6 +93,14 @@ class _Script:
 
     async def close(self) -> None:
         """Nothing to free."""
+
+
+def latency_s(script: Mapping[str, Any], response: str) -> float:
+    """Seconds that an answer to this response takes, without its wait for a turn."""
+    median = float(script.get("latency_s", 0))
+    spread = float(script.get("latency_spread", 0))
+    z = NormalDist().inv_cdf(min(max(_drawn(response), 1e-6), 1 - 1e-6)) if spread else 0.0
+    return median * math.exp(spread * z)
 
 
 def _drawn(response: str) -> float:

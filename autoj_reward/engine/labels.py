@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
+Ids = tuple[int, ...]
 Read = Callable[[list[int], list[int]], Awaitable[tuple[dict[int, float], Usage]]]
 """(context ids, ids asked for) -> ({id: natural log-probability}, cost)."""
 
@@ -45,8 +46,17 @@ async def trie_probs(
 ) -> LabelProbs:
     """Probability of each label after the context. Ids that end a label inside another label
     (the 1 of 10) keep what their longer siblings leave."""
+    children = inner_nodes(labels)
+    answers = await asyncio.gather(*(read([*context, *n], c) for n, c in children.items()))
+    logprobs = {node: found for node, (found, _) in zip(children, answers, strict=True)}
+    usage = sum((cost for _, cost in answers), Usage())
+    return LabelProbs(probabilities(labels, logprobs), usage)
+
+
+def inner_nodes(labels: Mapping[str, Ids]) -> dict[Ids, list[int]]:
+    """The inner nodes of the labels' trie, each with the ids that go on from it."""
     nodes = sorted({ids[:n] for ids in labels.values() for n in range(len(ids))})
-    children = {
+    return {
         node: sorted(
             {
                 ids[len(node)]
@@ -56,18 +66,20 @@ async def trie_probs(
         )
         for node in nodes
     }
-    answers = await asyncio.gather(*(read([*context, *node], children[node]) for node in nodes))
-    logprobs = {node: answer for node, (answer, _) in zip(nodes, answers, strict=True)}
-    usage = sum((cost for _, cost in answers), Usage())
-    probs = []
+
+
+def probabilities(
+    labels: Mapping[str, Ids], logprobs: Mapping[Ids, Mapping[int, float]]
+) -> tuple[tuple[str, float], ...]:
+    """Each label's probability from what was read at every inner node: {id: log-probability}."""
+    children, probs = inner_nodes(labels), []
     for label, ids in labels.items():
         p = math.exp(sum(logprobs[ids[:n]].get(ids[n], -math.inf) for n in range(len(ids))))
-        if ids in logprobs:
-            p *= max(
-                0.0, 1.0 - sum(math.exp(logprobs[ids].get(c, -math.inf)) for c in children[ids])
-            )
+        if ids in children:
+            longer = (logprobs[ids].get(c, -math.inf) for c in children[ids])
+            p *= max(0.0, 1.0 - sum(map(math.exp, longer)))
         probs.append((label, p))
-    return LabelProbs(tuple(probs), usage)
+    return tuple(probs)
 
 
 def _common(sequences: list[list[int]]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
@@ -27,7 +28,8 @@ TRIES = 2
 class RewardClient:
     """Rates candidates and compares pairs through a backend.
 
-    critiques: k judgements a candidate, averaged. max_in_flight: judge inputs asked at a time.
+    critiques: k judgements a candidate, averaged. max_in_flight: judge inputs asked at a time; each
+    that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica.
 
@@ -126,6 +128,7 @@ class RewardClient:
 
     async def _ask(self, items: list[JudgeInput]) -> None:
         """Ask until every input of one call is answered or given up."""
+        futures = [self._pending[item] for item in items]
         await self._slots.take(len(items))
         left, deadline = list(items), time.monotonic() + self.deadline_s
         try:
@@ -139,8 +142,8 @@ class RewardClient:
                 if reason:
                     lost = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
                     self._answer(item, lost)
-        finally:
-            self._slots.give(len(items))
+        finally:  # an answer has given its own slot back
+            self._slots.give(sum(f.cancelled() or not f.done() for f in futures))
 
     async def _ask_until(self, left: list[JudgeInput], deadline: float, tries: int) -> str:
         """Ask for all that is left, taking off what is answered, until nothing is, the deadline
@@ -188,6 +191,7 @@ class RewardClient:
         future = self._pending[item]
         if not future.done():
             future.set_result(judgement)
+            self._slots.give(1)
 
     def _tell(self, judgement: Judgement, reused: bool) -> None:
         if self.progress:
@@ -199,7 +203,7 @@ class _Slots:
 
     def __init__(self, free: int) -> None:
         self._free = free
-        self._queue: list[tuple[int, asyncio.Future[None]]] = []
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, count: int) -> None:
         if not self._queue and count <= self._free:
@@ -220,7 +224,7 @@ class _Slots:
     def give(self, count: int) -> None:
         self._free += count
         while self._queue and self._queue[0][0] <= self._free:
-            needed, turn = self._queue.pop(0)
+            needed, turn = self._queue.popleft()
             if not turn.done():
                 self._free -= needed
                 turn.set_result(None)

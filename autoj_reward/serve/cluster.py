@@ -187,9 +187,9 @@ class ServedJudge:
         self._replica = JudgeReplica(config, on_death=end_process)
         await self._replica.start()
 
-    async def stream(self, items: list[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        async for answer in self._replica.stream(items):
-            yield answer
+    async def stream(self, items: list[JudgeInput]) -> AsyncIterator[list[tuple[int, Judgement]]]:
+        async for batch in self._replica.batches(items):
+            yield batch
 
     async def check_health(self) -> None:
         await self._replica.check()
@@ -227,8 +227,9 @@ class RayBackend:
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         answers = self._handle.stream.remote(list(items))
         try:
-            async for answer in answers:
-                yield answer
+            async for batch in answers:
+                for answer in batch:
+                    yield answer
         except RayTaskError as error:
             raise error.as_instanceof_cause() from error
         except GONE as error:

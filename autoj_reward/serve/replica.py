@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from operator import itemgetter
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.engine.base import Engine, Sampling, Scorer, counted
@@ -100,12 +102,20 @@ class JudgeReplica:
 
     async def stream(self, items: list[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """(index, judgement) as each is done."""
-        tasks = [asyncio.create_task(self._one(k, item)) for k, item in enumerate(items)]
+        async with aclosing(self.batches(items)) as batches:
+            async for batch in batches:
+                for answer in batch:
+                    yield answer
+
+    async def batches(self, items: list[JudgeInput]) -> AsyncGenerator[list[tuple[int, Judgement]]]:
+        """The same, all that is done by then at once: each piece is one message of Ray's."""
+        left = {asyncio.create_task(self._one(k, item)) for k, item in enumerate(items)}
         try:
-            for done in asyncio.as_completed(tasks):
-                yield await done
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                yield sorted((task.result() for task in done), key=itemgetter(0))
         finally:
-            for task in tasks:
+            for task in left:
                 task.cancel()
 
     async def _one(self, index: int, item: JudgeInput) -> tuple[int, Judgement]:

@@ -1,0 +1,1 @@
+"""Wall time of judging: the engine's limit, and the ways to reach it."""
