@@ -35,7 +35,8 @@ from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine, installed_versions, section
+from experiments.judge_quality_report import describe_machine, installed_versions
+from experiments.routing_report import render
 from rollouts.files import plain, write_json, write_text
 
 
@@ -224,38 +225,6 @@ def figures(
         "cpu_s": cpu_s,
         "rss_mib": (seen.rss_mib[len(seen.rss_mib) // 10], max(seen.rss_mib)),
     }
-
-
-def render(found: dict[str, Any]) -> str:
-    """The figures as a table in Markdown."""
-    run, config = found["run"], found["config"]
-    rows = [
-        ("replicas", f"{run['replicas']}, {run['where']}"),
-        ("candidates; answered, reported", "{candidates}; {answered}, {told}".format(**run)),
-        ("judgements that are not the candidate's own", str(run["wrong"])),
-        ("seconds; ideal", f"{run['seconds']:.1f}; {run['ideal_s']:.1f}"),
-        ("ratio", f"{run['ratio']:.3f}"),
-        ("candidates/s", f"{run['per_second']:.0f}"),
-        (
-            "seconds added to a judgement, median and 99th percentile",
-            f"{run['added_p50_s']:.4f}, {run['added_p99_s']:.4f}",
-        ),
-        ("CPU seconds of this process", f"{run['cpu_s']:.1f}"),
-        (
-            "its memory after a tenth of the answers, and the most",
-            "{:.0f}, {:.0f} MiB".format(*run["rss_mib"]),
-        ),
-    ]
-    note = (
-        f"Scripted engines: {config['concurrent']} judgements under way each, of "
-        f"{config['latency_s']:g} s by the median (log-normal, sigma "
-        f"{config['latency_spread']:g}). Ideal: the sum of their seconds over all places."
-    )
-    lines = section("Routing", [("what", "figure"), *rows], note)
-    return (
-        "\n".join(["# Routing", "", f"`{found['command']}`; {found['at']}", "", *lines]).rstrip()
-        + "\n"
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,8 @@ from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.replica import JudgeReplica
 from autoj_reward.types import Candidate
 from experiments import routing
-from experiments.routing import Pool, RoutingConfig, Seen, feed, figures, groups, measure, render
+from experiments.routing import Pool, RoutingConfig, Seen, feed, figures, groups, measure
+from experiments.routing_report import render
 
 
 def config(**given: Any) -> RoutingConfig:

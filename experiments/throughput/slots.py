@@ -43,22 +43,28 @@ async def measure(
             bare.forget()
             started = time.monotonic()
             outputs = bare.critiques(prompts, **ways[name])
-            probs: Found = [None] * len(outputs)
-            if name != ALONE:
-                slots = bare.slots(prompts, outputs)
-            if name == TWO_PASS:
-                reads, _ = bare.read(slots)
-                probs = [{i: math.exp(p) for i, p in read[ROOT].items()} for read in reads]
-            elif name != ALONE:
-                probs = [
-                    in_one_pass(slot, len(prompt), output.outputs[0])
-                    for slot, prompt, output in zip(slots, prompts, outputs, strict=True)
-                ]
+            probs = read_by(name, bare, prompts, outputs)
             if number:
                 seconds[name].append(time.monotonic() - started)
                 found[name].extend(probs)
                 done()
     return {"rows": rows(seconds, found)}
+
+
+def read_by(
+    name: str, bare: BareEngine, prompts: Sequence[list[int]], outputs: Sequence[Any]
+) -> Found:
+    """What one way knows of the slots of its critiques."""
+    if name == ALONE:
+        return [None] * len(outputs)
+    slots = bare.slots(prompts, outputs)
+    if name == TWO_PASS:
+        reads, _ = bare.read(slots)
+        return [{i: math.exp(p) for i, p in read[ROOT].items()} for read in reads]
+    return [
+        in_one_pass(slot, len(prompt), output.outputs[0])
+        for slot, prompt, output in zip(slots, prompts, outputs, strict=True)
+    ]
 
 
 def first_ids(bare: BareEngine) -> list[int]:
