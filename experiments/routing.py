@@ -90,8 +90,9 @@ class Pool:
         finally:
             self._calls[chosen] -= 1
 
-    async def check(self) -> None:
+    async def check(self) -> int:
         """They live in this process."""
+        return len(self._calls)
 
     async def update(self, config: JudgeConfig) -> None:
         raise ConfigError("simulated replicas keep their judge")
