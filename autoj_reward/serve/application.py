@@ -20,8 +20,9 @@ from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.errors import ConfigError
 from autoj_reward.models import critiques_of
 from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.cluster import RayBackend, ServedJudge, deployment_of
+from autoj_reward.serve.deployments import ServedJudge, deployment_of
 from autoj_reward.serve.guard import Guard, Limits
+from autoj_reward.serve.handles import RayBackend
 from autoj_reward.serve.http import make_app
 from autoj_reward.serve.replica import judge_name
 from autoj_reward.serve.token import kept_token
