@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +73,26 @@ def test_figures_of_a_load_by_hand() -> None:
     samples = [Sample(str(n), 200, 1.0 + n / 100, 1.0) for n in range(101)]
     samples += [Sample("refused", 429, 0.1, 0), Sample("cut", 0, 0.1, 0)]
     judged = [str(n) for n in range(1, 101)] + ["7", "cut"]
-    found = summary("service", samples, judged, [10.0, 20.0, 30.0], 10.0)
+    # 40 MiB until a minute has passed, then 2 MiB more each half minute.
+    memory = [(7.0 + 30 * n, 40.0 if n < 2 else 36.0 + 2 * n) for n in range(5)]
+    found = summary("service", samples, judged, memory, 10.0)
     assert (found.requests, found.per_second, found.failed) == (103, 10.1, 2)
     assert found.p50_s == pytest.approx(0.5) and found.p99_s == pytest.approx(0.99)
     assert (found.lost, found.twice) == (2, 1)  # "0" was never judged, "cut" never answered
-    assert found.rss_mib == (10.0, 30.0)
+    assert found.rss_mib == (40.0, 44.0)
+    assert found.mib_per_minute == pytest.approx(4)
+    short = summary("service", samples, judged, memory[:2], 10.0)
+    assert math.isnan(short.mib_per_minute)
 
 
 def test_broken_promises_are_named() -> None:
-    load = {"server": "service", "failed": 0, "lost": 1, "twice": 0}
+    load = {"server": "service", "failed": 0, "lost": 1, "twice": 0, "mib_per_minute": 5.5}
     killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
     killed |= {"left": 0, "orphans": 1}
     found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False, "grown_mib": 65.0}}
     assert broken(found) == [
         "load, service: lost 1",
+        "load, service: 5.5 MiB more each minute",
         "kills, replica: not every candidate was answered once and ok",
         "kills, replica: the job was over before the kill",
         "kills, replica: 1 orphans run on",

@@ -52,3 +52,20 @@ def test_a_dead_engine_ends_its_replica_and_loses_nothing() -> None:
         assert replica().pid != before.pid
     finally:
         cluster.close()
+
+
+def test_a_killed_replica_leaves_no_engine_behind() -> None:
+    """An engine without its replica would keep a GPU's memory from the replica that follows."""
+    cluster = Cluster()
+    try:
+        reward = RewardClient(cluster.deploy_judge(CONFIG), deadline_s=300, chunk=4)
+        before = replica()
+        engines = [p for p in before.children(recursive=True) if "EngineCore" in p.name()]
+        assert engines, "the engine has a process of its own"
+        before.kill()
+        _, alive = psutil.wait_procs(engines, timeout=30)
+        assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+        [found] = asyncio.run(reward.rate([Candidate("What shall we do today?", "Walk.")]))
+        assert found.ok and replica().pid != before.pid
+    finally:
+        cluster.close()

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, ServiceConfig
 from autoj_reward.errors import EngineError, JournalError
 from autoj_reward.journal import Journal
 from autoj_reward.serve.backend import LocalBackend
@@ -22,6 +22,7 @@ from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.http import make_app
 from autoj_reward.serve.remote import HttpBackend, _busy
 from autoj_reward.serve.replica import JudgeReplica
+from autoj_reward.serve.session import open_judge, open_service
 from autoj_reward.types import Candidate, Judgement, Outcome, Rating
 
 Writer = asyncio.StreamWriter
@@ -137,6 +138,19 @@ async def test_each_candidate_has_one_answer_in_order(fault: Fault) -> None:
 async def test_all_faults_in_a_row() -> None:
     found = await judged(FAULTS)
     assert [j.view("rating") for j in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("form", "critiques"), [("autoj-en", 4), ("scalar", 1)])
+async def test_a_service_is_asked_as_often_as_its_judge_would_be(
+    form: str, critiques: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    judge = JudgeConfig(kind="fake", format=form, critiques=4, temperature=0.7)
+    async with await served([]) as server:
+        port = server.sockets[0].getsockname()[1]
+        service = ServiceConfig(address=f"http://127.0.0.1:{port}")
+        async with open_service(service, judge) as asked, open_judge(judge) as own:
+            assert asked.critiques == own.critiques == critiques
 
 
 async def test_a_refusal_for_good_is_raised_at_once() -> None:

@@ -80,6 +80,11 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     return ResolvedModel(config.model, f"{config.model}@{config.revision or 'main'}", device)
 
 
+def critiques_of(config: JudgeConfig) -> int:
+    """How many critiques of a response a judge is asked for; a scalar model says one thing."""
+    return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
+
+
 def _device() -> str:
     import torch
 

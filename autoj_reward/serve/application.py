@@ -18,11 +18,11 @@ from ray import serve
 
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.errors import ConfigError
-from autoj_reward.models import format_of
-from autoj_reward.prompts.format import ScalarFormat
+from autoj_reward.models import critiques_of
 from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.cluster import RayBackend, ServedJudge, deployment_of
+from autoj_reward.serve.deployments import ServedJudge, deployment_of
 from autoj_reward.serve.guard import Guard, Limits
+from autoj_reward.serve.handles import RayBackend
 from autoj_reward.serve.http import make_app
 from autoj_reward.serve.replica import judge_name
 from autoj_reward.serve.token import kept_token
@@ -50,10 +50,9 @@ class _Edge:
         judge = self._config.judge
         most = judge.serve.max_replicas or judge.serve.replicas
         assert isinstance(most, int)  # build() has seen to it
-        scalar = isinstance(format_of(judge), ScalarFormat)
         client = RewardClient(
             RayBackend(self._judge, judge_name(judge), most),
-            critiques=1 if scalar else judge.critiques,
+            critiques=critiques_of(judge),
             max_in_flight=judge.serve.max_ongoing * most,
             deadline_s=judge.serve.deadline_s,
         )

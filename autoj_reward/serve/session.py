@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
-from autoj_reward.models import format_of
-from autoj_reward.prompts.format import ScalarFormat
+from autoj_reward.models import critiques_of
 from autoj_reward.serve.backend import LocalBackend
 from autoj_reward.serve.client import Progress, RewardClient
 from autoj_reward.serve.replica import JudgeReplica
@@ -37,9 +36,7 @@ async def open_judge(
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
     serving = config.serve
-    scalar = isinstance(format_of(config), ScalarFormat)
-    critiques = 1 if scalar else config.critiques
-    options = {"journal": journal, "critiques": critiques, "progress": progress}
+    options = {"journal": journal, "critiques": critiques_of(config), "progress": progress}
     if not config.on_replicas:
         replica = JudgeReplica(config)
         await replica.start()
@@ -77,7 +74,8 @@ async def open_service(
     journal: Journal | None = None,
     progress: Progress | None = None,
 ) -> AsyncIterator[RewardClient]:
-    """A client of a running service; of `judge` only `serve` and `critiques` count here.
+    """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
+    count here.
 
     Raises ConfigError without a token, EngineUnavailable if nobody answers in time.
     """
@@ -94,7 +92,7 @@ async def open_service(
         yield RewardClient(
             backend,
             journal=journal,
-            critiques=judge.critiques,
+            critiques=critiques_of(judge),
             max_in_flight=judge.serve.max_ongoing,
             deadline_s=judge.serve.deadline_s,
             progress=progress,

@@ -31,6 +31,8 @@ from rollouts.files import write_json, write_text
 
 MAX_GROWN_MIB = 64
 """By how much a service may grow over the fuzz."""
+MAX_MIB_PER_MINUTE = 5
+"""By how much it may grow under load: 100 bytes a request, at some 800 a second."""
 
 
 class ChaosConfig(Block):
@@ -102,6 +104,8 @@ def broken(found: dict[str, Any]) -> list[str]:
         wrong += [
             f"load, {row['server']}: {n} {row[n]}" for n in ("failed", "lost", "twice") if row[n]
         ]
+        if row["mib_per_minute"] > MAX_MIB_PER_MINUTE:
+            wrong.append(f"load, {row['server']}: {row['mib_per_minute']:.1f} MiB more each minute")
     for row in found.get("kills", []):
         if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
             wrong.append(f"kills, {row['target']}: not every candidate was answered once and ok")

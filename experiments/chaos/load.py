@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import statistics
 import threading
 import time
 from collections import Counter
@@ -63,7 +64,9 @@ class Sample:
 class Load:
     """What a load showed. failed: requests not answered with 200. lost: answered by the engine and
     by nobody else, or the other way round. twice: responses that the engine judged more than once.
-    p50_s, p99_s: added seconds. rss_mib: memory after a tenth of the time, and at its end."""
+    p50_s, p99_s: added seconds. rss_mib: memory of the server, which with a scripted engine is one
+    process, after a tenth of the time and at its end. mib_per_minute: by how much it grows over the
+    second half, by least squares; NaN after less than a minute of load."""
 
     server: str
     requests: int
@@ -74,6 +77,7 @@ class Load:
     lost: int
     twice: int
     rss_mib: tuple[float, float]
+    mib_per_minute: float
 
 
 def measure(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
@@ -81,26 +85,28 @@ def measure(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
     share = [config.concurrent // config.clients] * config.clients
     for n in range(config.concurrent % config.clients):
         share[n] += 1
-    memory: list[float] = []
+    memory: list[tuple[float, float]] = []
     context = multiprocessing.get_context("spawn")
-    started = time.monotonic()
     with _watching(server.process, memory), ProcessPoolExecutor(len(share), context) as pool:
         running = [
             pool.submit(_client, n, server.address, count, config.seconds)
             for n, count in enumerate(share)
         ]
-        samples = [sample for one in running for sample in one.result()]
-    return summary(name, samples, _judged(log), memory, time.monotonic() - started)
+        found = [one.result() for one in running]
+    samples = [sample for asked, _ in found for sample in asked]
+    seconds = statistics.mean(lasted for _, lasted in found)
+    return summary(name, samples, _judged(log), memory, seconds)
 
 
 def summary(
     name: str,
     samples: Sequence[Sample],
     judged: Sequence[str],
-    memory: Sequence[float],
+    memory: Sequence[tuple[float, float]],
     seconds: float,
 ) -> Load:
-    """The figures of the requests, the engine's log and the memory in MiB over the time."""
+    """The figures of the requests, the engine's log, the memory as (seconds, MiB), and the seconds
+    that a client asked for."""
     good = [s for s in samples if s.status == 200]
     added = [s.seconds - s.inside for s in good] or [float("nan")]
     counts = Counter(judged)
@@ -115,8 +121,19 @@ def summary(
         failed=len(samples) - len(good),
         lost=len(answered ^ (set(counts) & {s.name for s in samples})),
         twice=sum(count > 1 for count in counts.values()),
-        rss_mib=(memory[len(memory) // 10], memory[-1]),
+        rss_mib=(memory[len(memory) // 10][1], memory[-1][1]),
+        mib_per_minute=_slope(memory),
     )
+
+
+def _slope(memory: Sequence[tuple[float, float]]) -> float:
+    """MiB a minute over the second half of the time."""
+    first, last = memory[0][0], memory[-1][0]
+    half = [(at, mib) for at, mib in memory if at >= (first + last) / 2]
+    if last - first < 60:
+        return float("nan")
+    at, mib = np.array(half).T
+    return float(np.polyfit((at - first) / 60, mib, 1)[0])
 
 
 def _judged(log: Path) -> list[str]:
@@ -124,13 +141,13 @@ def _judged(log: Path) -> list[str]:
 
 
 @contextmanager
-def _watching(process: psutil.Process, memory: list[float]) -> Iterator[None]:
-    """Note the resident memory of a process once a second, in MiB."""
+def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Iterator[None]:
+    """Note (seconds, MiB of resident memory) of a process once a second."""
     over = threading.Event()
 
     def watch() -> None:
         while True:
-            memory.append(process.memory_info().rss / 2**20)
+            memory.append((time.monotonic(), process.memory_info().rss / 2**20))
             if over.wait(1.0):
                 return
 
@@ -143,8 +160,13 @@ def _watching(process: psutil.Process, memory: list[float]) -> Iterator[None]:
         thread.join()
 
 
-def _client(number: int, address: str, concurrent: int, seconds: float) -> list[Sample]:
-    return asyncio.run(_load(number, address, concurrent, seconds))
+def _client(
+    number: int, address: str, concurrent: int, seconds: float
+) -> tuple[list[Sample], float]:
+    """What one client saw, and for how many seconds it asked."""
+    started = time.monotonic()
+    samples = asyncio.run(_load(number, address, concurrent, seconds))
+    return samples, time.monotonic() - started
 
 
 async def _load(number: int, address: str, concurrent: int, seconds: float) -> list[Sample]:

@@ -1,0 +1,102 @@
+"""Judge and policy replicas asked by their Serve handles, and what Ray's errors say of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from ray import serve
+from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError
+from ray.serve.exceptions import RayServeException
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
+from autoj_reward.journal import Sampled
+from autoj_reward.types import JudgeInput, Judgement
+
+GONE = (RayActorError, NodeDiedError, ObjectLostError)
+"""What Ray raises when a replica, or its node, goes while it holds a request."""
+LOST = (*GONE, RayServeException)
+"""These, and when a replica is not there yet or full; the request may be asked again."""
+
+
+class RayBackend:
+    """Judge replicas behind a Serve handle."""
+
+    def __init__(
+        self,
+        handle: Any,
+        judge: str,
+        replicas: int,
+        replace: Callable[[JudgeConfig], tuple[Any, str]] | None = None,
+    ) -> None:
+        self._handle = handle.options(stream=True)
+        self._replace = replace
+        self.judge = judge
+        self.replicas = replicas
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        answers = self._handle.stream.remote(list(items))
+        try:
+            async for batch in answers:
+                for answer in batch:
+                    yield answer
+        except RayTaskError as error:
+            raise error.as_instanceof_cause() from error
+        except GONE as error:
+            lost = ReplicaLost(f"a judge replica was lost: {_first_line(error)}")
+            lost.replica = getattr(error, "actor_id", None) or ""
+            raise lost from error
+        except RayServeException as error:
+            raise EngineUnavailable(f"no judge replica: {_first_line(error)}") from error
+        finally:
+            answers.cancel()
+
+    async def check(self) -> int:
+        try:
+            async with asyncio.timeout(5):
+                status = await asyncio.to_thread(serve.status)
+        except (TimeoutError, *LOST) as error:
+            raise EngineUnavailable("Ray Serve's controller does not answer") from error
+        found = [
+            deployment
+            for application in status.applications.values()
+            for name, deployment in application.deployments.items()
+            if name == "judge"
+        ]
+        running: int = sum(deployment.replica_states.get("RUNNING", 0) for deployment in found)
+        if not running:
+            raise EngineUnavailable("no judge replica runs")
+        return running
+
+    async def update(self, config: JudgeConfig) -> None:
+        if self._replace is None:
+            raise ConfigError("this judge is deployed elsewhere: update it there")
+        handle, self.judge = await asyncio.to_thread(self._replace, config)
+        self._handle = handle.options(stream=True)
+
+    async def close(self) -> None:
+        """The cluster stops its replicas."""
+
+
+class RayPolicy:
+    """Policy replicas behind a Serve handle."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    async def sample(self, query: str) -> Sampled:
+        try:
+            sampled: Sampled = await self._handle.sample.remote(query)
+        except RayTaskError as error:
+            if isinstance(error.cause, InputRejected):
+                raise InputRejected(str(error.cause)) from error
+            raise
+        except LOST as error:
+            raise EngineUnavailable(f"a policy replica was lost: {_first_line(error)}") from error
+        return sampled
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
