@@ -35,6 +35,7 @@ from experiments.recipe_ablation import AblationConfig
 from experiments.scalar_search import ScalarSearchConfig
 from experiments.scalar_training.recipe import TrainScalarConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.selection_budget.config import SelectionBudgetConfig
 from rollouts.rejection_sampling import RejectionSamplingConfig
 from rollouts.service import ServeConfig
 from rollouts.train_config import TrainConfig
@@ -83,6 +84,7 @@ KINDS: dict[str, type[Block]] = {
     "scenario_finetune": FinetuneConfig,
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
+    "selection_budget": SelectionBudgetConfig,
 }
 
 
