@@ -79,6 +79,7 @@ class Race:
         self._full = k * len(set(texts))
         self._share = share
         self._glances: dict[int, Judgement] = {}
+        self._slot = 0.0
         self.samples: dict[int, list[Judgement]] = {}
         self._abandoned: dict[int, tuple[Fate, str]] = {}
         self._orders: list[Judgement] = []
@@ -97,6 +98,7 @@ class Race:
         """The cheap pass."""
         asked = [self._input(i, direct=True) for i in self.entrants]
         self._glances = dict(zip(self.entrants, await self._ask(asked), strict=True))
+        self._slot = slot_variance(list(self._glances.values()))
 
     def _input(self, index: int, sample: int = 0, direct: bool = False) -> JudgeInput:
         own = self._candidates[index]
@@ -131,7 +133,7 @@ class Race:
         top = max(means, key=means.__getitem__)
         least = means[top] - Bound.z * self._errors().get(top, 0.0)
         known = [(c, means[i]) for i in means if not math.isnan(c := self._cheap(i))]
-        bound = Bound.fitted(known, slot_variance(list(self._glances.values())))
+        bound = Bound.fitted(known, self._slot)
         left = []
         for i in waiting:
             upper = bound.upper(self._cheap(i))
@@ -155,8 +157,7 @@ class Race:
             i: [v for j in own if (v := j.view(self._view)) is not None]
             for i, own in self.samples.items()
         }
-        prior = slot_variance(list(self._glances.values()))
-        return spread_of_means({i: values for i, values in drawn.items() if values}, prior)
+        return spread_of_means({i: values for i, values in drawn.items() if values}, self._slot)
 
     async def repeat(self, kept: float) -> None:
         """More critiques while the order at the top is uncertain."""

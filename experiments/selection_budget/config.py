@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, View
 from autoj_reward.errors import ConfigError
@@ -71,12 +71,16 @@ class SelectionBudgetConfig(Block):
     bootstrap: int = Field(2000, ge=1)
     seed: int = 0
 
-    @field_validator("shares")
-    @classmethod
-    def _shares(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not value or not all(0 < share < 1 for share in value):
-            raise ValueError("shares lie between 0 and 1")
-        return value
+    @model_validator(mode="after")
+    def _measurable(self) -> SelectionBudgetConfig:
+        if not all(0 < share < 1 for share in self.shares) or self.target not in self.shares:
+            raise ValueError(
+                f"shares {list(self.shares)} lie between 0 and 1, and target {self.target} is one "
+                "of them"
+            )
+        if min(self.finalists, default=2) < 2:
+            raise ValueError(f"finalists {list(self.finalists)}: a knock-out needs two")
+        return self
 
     def wanted(self, named: str | None) -> tuple[str, ...]:
         """The parts to run: those of the flag, or of the config. Raises ConfigError for others,

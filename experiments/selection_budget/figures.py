@@ -11,7 +11,7 @@ from tqdm import tqdm
 from autoj_reward.types import Usage
 from experiments.ablation.measures import Draws, recovered
 from experiments.metrics import Statistic, difference
-from experiments.selection_budget.strategies import FULL, Choice, Scene, Strategy
+from experiments.selection_budget.strategies import FULL, Choice, Scene, Strategy, halving
 
 Chosen = Mapping[str, Sequence[Choice]]
 
@@ -57,22 +57,25 @@ def measure(scenes: Sequence[Scene], chosen: Chosen, target: float, draws: Draws
         "oracle_gain": draws.mean(best - mean),
         "full_usage": full,
         "strategies": rows,
-        "target": _tested(rows, f"halving {target:.0%}", target),
+        "target": _tested(rows, target),
     }
 
 
-def _tested(rows: Mapping[str, Any], name: str, target: float) -> dict[str, Any] | None:
-    """Whether halving at the target's share keeps full judging's gain: it wrote no more, and the
-    interval of the difference reaches 0."""
-    if name not in rows:
-        return None
-    own = rows[name]
-    high = own["less_full"].high
+def _tested(rows: Mapping[str, Any], target: float) -> dict[str, Any]:
+    """Whether halving at the target's share keeps full judging's gain and its share of the tokens.
+
+    keeps_gain: the interval of the paired difference reaches 0. inside: the weaker claim that its
+    gain lies inside full judging's own interval.
+    """
+    name = halving(target)
+    own, full = rows[name], rows[FULL]["recovered"]
+    value, high = own["recovered"].value, own["less_full"].high
     return {
         "strategy": name,
         "within_written": own["written"] <= target,
         "within_computed": own["computed"] <= target,
         "keeps_gain": None if high is None else high >= 0,
+        "inside": None if None in (value, full.low) else full.low <= value,
     }
 
 

@@ -52,15 +52,15 @@ def _rows(strategies: Mapping[str, Any]) -> Table:
 
 def _verdict(own: Mapping[str, Any]) -> str:
     told, target = own.get("noise", ""), own["target"]
-    if target is None:
-        return told
     kept = {True: "reaches 0", False: "stays below 0", None: "is undefined"}[target["keeps_gain"]]
+    inside = {True: "inside", False: "below", None: "not comparable to"}[target["inside"]]
     wrote, read = (
         "within" if target[kind] else "over" for kind in ("within_written", "within_computed")
     )
     return (
         f"{told} {target['strategy']}: {wrote} its share of tokens written, {read} it of tokens "
-        f"computed; the interval of its difference to full judging {kept}."
+        f"computed; the interval of its difference to full judging {kept}, and its "
+        f"gain is {inside} full judging's own interval."
     ).strip()
 
 

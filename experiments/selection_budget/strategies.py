@@ -30,6 +30,11 @@ RULES = ("policy_logprob", "first")
 FULL = "full"
 
 
+def halving(share: float) -> str:
+    """The name of the job's own rule on this budget."""
+    return f"halving {share:.0%}"
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """One query as a strategy meets it: its candidates, their gold, and who answers by name:
@@ -91,7 +96,7 @@ def strategies(
         FULL: partial(_everyone, view=view),
         "rating-only": partial(_everyone, view="expected", direct=True),
     }
-    found |= {f"halving {s:.0%}": partial(_budget, share=s, view=view) for s in shares}
+    found |= {halving(s): partial(_budget, share=s, view=view) for s in shares}
     if "sampled" in parts:
         found[f"all-{k}"] = partial(_everyone, view=view, judge="sampled", k=k)
         found |= {
