@@ -264,6 +264,9 @@ def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
     judge.within(0.9, critiques=4)
     repeated = {i for i, sample in judge.critiques() if sample}
     assert repeated == {0, 1}
+    # 2.24 critiques: half of them would leave one candidate alone, so a second one comes in.
+    judge = Judge([8, 8, 2, 1], close, lengths=[1000] * 4)
+    assert judge.within(0.14, critiques=4).spending.asked == 2
     clear = [[30] * 4, [7] * 4, [2] * 4, [1] * 4]
     judge = Judge([8, 8, 2, 1], clear)
     judge.within(0.9, critiques=4)

@@ -51,7 +51,7 @@ async def select_within(
     the mean length of this query's so far. Nothing is started that would not fit: neither a
     critique nor one order of a comparison, each taken as one mean critique. So there are never
     more of them than `share` of full judging's critiques, less what the cheap pass wrote; but one
-    candidate always gets its first critique.
+    candidate always gets its first critique. In tokens that is exact as far as lengths are equal.
 
     1. Copies (`copies.originals`) are judged once, as the first of them.
     2. Cheap pass: the expected rating at the slot right after the prompt, of every original.
@@ -60,9 +60,10 @@ async def select_within(
        is abandoned if it cannot win: its upper bound (`bounds.Bound`) is below the best rating so
        far, less that one's own error where k > 1. When the budget is used up, the rest is
        abandoned. Unreadable candidates wait last.
-    4. With k > 1, the waves ask one critique each for half of the budget; then the best by mean
-       and all whose mean is not `bounds.Z` standard errors of the difference below it get one
-       more, until that holds for none, k is reached or the budget is used up.
+    4. With k > 1, the waves ask one critique each, for half of the budget but of two candidates;
+       then the best by mean and all whose mean is less than `Bound.z` standard errors of the
+       difference below it get one more, until there is no such other, k is reached or the budget
+       is used up.
     5. The best is chosen by `tie_break.select` among those that were judged; `pairwise` plays
        while the budget lasts, and a match that it does not allow decides nothing. Where it is the
        first rule, a quarter of the budget is kept for it.

@@ -117,7 +117,10 @@ class Race:
         while waiting and size > 0:
             await self.critique([(i, 0) for i in waiting[:size]])
             waiting = self._able(waiting[size:])
-            size = -(-self._room(kept) // 2)
+            room = self._room(kept)
+            if len(self.samples) < 2:  # one alone leaves nothing to repeat or to compare
+                room = max(room, min(1, self._room()))
+            size = -(-room // 2)
         out = Fate.OUT_OF_BUDGET, "the budget was used up"
         self._abandoned |= dict.fromkeys(waiting, out)
 
