@@ -162,6 +162,9 @@ class BestOfNConfig(Block):
         name the same one and then share what they have judged.
     policy: who answers rows without `responses`; null if every row brings its own.
     view: the number that ranks candidates. tie_break: what decides among equals, in order.
+    budget: share of the tokens that full judging of a query would write. Critiques then go only to
+        candidates that can still win, and the rest is abandoned and recorded as such. null: full
+        judging.
     """
 
     input: str
@@ -171,6 +174,16 @@ class BestOfNConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     view: View = "rating"
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
+    budget: float | None = Field(None, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _saving(self) -> BestOfNConfig:
+        if self.budget is not None and (self.view == "direct" or not self.judge.critique):
+            raise ValueError(
+                "budget saves critiques, and here none ranks: leave it out, or set judge.critique "
+                "and view rating or expected"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ends(self) -> BestOfNConfig:

@@ -84,16 +84,15 @@ class Journal:
 
     def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> None:
         """Store one judgement; on disk when this returns, whatever kills the process later."""
-        given = json.dumps(
-            {"query": item.query, "responses": item.responses, "sample": item.sample}
-        )
+        given = {"query": item.query, "responses": item.responses, "sample": item.sample}
+        given |= {"direct": True} if item.direct else {}
         self._execute(
             "INSERT OR REPLACE INTO judgements VALUES (?, ?, ?, ?, ?, ?)",
             (
                 judgement_key(judge, item),
                 judge,
                 judgement.outcome.value,
-                given,
+                json.dumps(given),
                 json.dumps(asdict(judgement)),
                 time.time(),
             ),
@@ -150,7 +149,8 @@ class Journal:
 
 def judgement_key(judge: str, item: JudgeInput) -> str:
     """SHA-256 over the judge's fingerprint and the exact inputs."""
-    return _key(judge, item.query, list(item.responses), item.sample)
+    direct = ["direct"] if item.direct else []
+    return _key(judge, item.query, list(item.responses), item.sample, *direct)
 
 
 def judgement_from_json(text: str) -> Judgement:

@@ -8,13 +8,17 @@ from typing import Any
 
 
 class Outcome(StrEnum):
-    """How a judgement ended. Anything but OK carries a reason and no number."""
+    """How a judgement ended. Anything but OK carries a reason and no number.
+
+    ABANDONED is no judge's: a selection on a budget gave the candidate up before its critique.
+    """
 
     OK = "ok"
     TRUNCATED = "truncated"
     UNPARSABLE = "unparsable"
     INPUT_REJECTED = "input_rejected"
     UNAVAILABLE = "unavailable"
+    ABANDONED = "abandoned"
 
 
 class Verdict(StrEnum):
@@ -50,11 +54,18 @@ class JudgeInput:
     """What one judge call reads: one response to rate, or two to compare in this order.
 
     sample: which of k sampled critiques this is (0 when k is 1).
+    direct: only the rating slot right after the prompt is read, whatever the judge else writes.
+    Raises ValueError for two responses with direct: comparisons have no rating slot.
     """
 
     query: str
     responses: tuple[str, ...]
     sample: int = 0
+    direct: bool = False
+
+    def __post_init__(self) -> None:
+        if self.direct and len(self.responses) != 1:
+            raise ValueError(f"direct reads the rating of one response, not {len(self.responses)}")
 
     @property
     def kind(self) -> str:

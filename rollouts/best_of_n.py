@@ -21,12 +21,14 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import format_of
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
+from autoj_reward.reward.budget import select_within
 from autoj_reward.reward.tie_break import select
 from autoj_reward.rows import Rows, read_queries, require_clean
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.cluster import Cluster
 from autoj_reward.serve.session import open_judge
 from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
+from rollouts.budget import budget_text
 from rollouts.intake import require_usable
 from rollouts.report import render_report
 from rollouts.results import (
@@ -84,7 +86,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 
 async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
     """Sample, judge, select and write. Raises AutojError with what to do."""
-    _check_view(config)
+    _check_readings(config)
     counts, cluster = _Run(), Cluster()
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
@@ -106,6 +108,7 @@ async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]
         seconds=counts.seconds,
         reused=counts.reused,
         new_usage=counts.new,
+        budget=config.budget,
     )
     _write(config, summary, results)
     return summary
@@ -153,9 +156,13 @@ async def _judge(
     cluster: Cluster,
     counts: _Run,
 ) -> list[GroupResult]:
-    distinct = len({(c.query, c.response) for _, group in groups for c in group})
+    total = len({(c.query, c.response) for _, group in groups for c in group})
+    if config.budget is None:
+        total *= config.judge.critiques
+    else:  # the cheap pass, and at most so many critiques
+        total += int(total * config.judge.critiques * config.budget)
     turn = asyncio.Semaphore(GROUPS_AT_ONCE)
-    with tqdm(total=distinct * config.judge.critiques, desc="judging", unit="judgement") as bar:
+    with tqdm(total=total, desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.reused += reused
@@ -180,26 +187,47 @@ async def _judge(
 async def _select(
     config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
+    fmt = format_of(config.judge)
+    # Equal scores stay equal when a scalar model compares them.
+    pairwise = isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
+    if config.budget is not None:
+        found = await select_within(
+            candidates,
+            reward.judge,
+            share=config.budget,
+            critiques=config.judge.critiques,
+            view=config.view,
+            rules=config.tie_break,
+            pairwise=pairwise,
+        )
+        return GroupResult(
+            row, candidates, found.judgements, found.selection, found.standings, found.spending
+        )
     judgements = await reward.rate(candidates)
 
     async def compare(i: int, j: int) -> Comparison:
         pair = (row.query, candidates[i].response, candidates[j].response)
         return (await reward.compare([pair]))[0]
 
-    fmt = format_of(config.judge)
     choice = await select(
         candidates,
         judgements,
         view=config.view,
         rules=config.tie_break,
-        # Equal scores stay equal when a scalar model compares them.
-        compare=compare if isinstance(fmt, JudgeFormat) and fmt.pairwise else None,
+        compare=compare if pairwise else None,
     )
     return GroupResult(row, candidates, tuple(judgements), choice)
 
 
-def _check_view(config: BestOfNConfig) -> None:
+def _check_readings(config: BestOfNConfig) -> None:
     judge = config.judge
+    if config.budget is not None and isinstance(format_of(judge), ScalarFormat):
+        raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
+    if config.budget is not None and judge.kind == "openai" and judge.tokenizer is None:
+        raise ConfigError(
+            "budget needs the rating distribution right after the prompt, and an endpoint gives it "
+            "only with judge.tokenizer set to the served model's tokenizer"
+        )
     if config.view != "rating" and judge.kind == "openai" and judge.tokenizer is None:
         raise ConfigError(
             f"view {config.view} needs rating distributions, and an endpoint gives them only with "
@@ -223,13 +251,15 @@ def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResul
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:
-    ok = summary.outcomes.get("ok", 0)
+    ok, abandoned = (summary.outcomes.get(name, 0) for name in ("ok", "abandoned"))
     rate = summary.judgements_per_second
     lines = [
         f"{summary.queries} queries, {summary.candidates} candidates: {ok} judged, "
-        f"{summary.candidates - ok} failed, {summary.forced} ratings forced, "
+        f"{summary.candidates - ok - abandoned} failed, {summary.forced} ratings forced, "
         f"{len(summary.bad_rows)} input rows left out",
     ]
+    if summary.budget:
+        lines.append(budget_text(summary.budget))
     if summary.curve:
         (_, one), (size, best) = summary.curve[0], summary.curve[-1]
         lines.append(

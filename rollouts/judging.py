@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
+from autoj_reward.reward.race import Ask
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.replica import judge_name
 from autoj_reward.serve.session import open_judge
 from autoj_reward.types import JudgeInput, Judgement
-
-Ask = Callable[[Sequence[JudgeInput]], Awaitable[list[Judgement]]]
-"""One judgement an input, in order."""
 
 
 @asynccontextmanager

@@ -34,13 +34,30 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
         "tied": list(group.selection.tied),
         "ratings": [judgement.view("rating") for judgement in group.judgements],
         "extra": plain(group.row.extra),
+    } | _budget(group)
+
+
+def _budget(group: GroupResult) -> dict[str, Any]:
+    spent = group.spending
+    if spent is None:
+        return {}
+    return {
+        "fates": [standing.fate.value for standing in group.standings],
+        "cheap": [standing.cheap for standing in group.standings],
+        "critiques": spent.asked,
+        "critiques_skipped": spent.skipped,
+        "tokens_written": spent.usage.tokens_out,
+        "full_tokens": spent.full_tokens,
     }
 
 
 def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     """The rows of `judgements.jsonl` for one query, one a candidate."""
     pairs = enumerate(zip(group.candidates, group.judgements, strict=True))
-    return [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
+    rows = [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
+    for row, standing in zip(rows, group.standings, strict=False):
+        row |= plain(standing)
+    return rows
 
 
 def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement) -> dict[str, Any]:

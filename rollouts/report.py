@@ -7,8 +7,9 @@ from importlib.resources import files
 from string import Template
 
 from autoj_reward.types import BadRow, Outcome
+from rollouts.budget import BudgetSummary, budget_text
 from rollouts.markup import clip, count, counts, esc, num, percent, plural, rate, table
-from rollouts.report_query import query_section
+from rollouts.report_query import NO_CURVE, query_section
 from rollouts.results import GroupResult, Summary
 from rollouts.svg import bar_plot, line_plot
 
@@ -50,6 +51,11 @@ def notices(summary: Summary) -> list[str]:
     """What a reader must know before trusting the choices, as sentences in HTML."""
     found = []
     ok = summary.outcomes.get(Outcome.OK.value, 0)
+    if summary.budget and summary.budget.share < 1:
+        found.append(
+            f"Judged on a {esc(budget_text(summary.budget))}. Ratings, ties and spread below are "
+            "those of the candidates that were judged in full."
+        )
     if summary.candidates and not ok:
         found.append("No candidate got a rating: every choice below is arbitrary.")
     elif summary.ok_share is not None and summary.ok_share < 0.95:
@@ -76,12 +82,17 @@ def notices(summary: Summary) -> list[str]:
 
 
 def _tiles(s: Summary) -> str:
-    ok = s.outcomes.get(Outcome.OK.value, 0)
+    ok, abandoned = (s.outcomes.get(o.value, 0) for o in (Outcome.OK, Outcome.ABANDONED))
     gain = s.curve[-1][1] - s.curve[0][1] if s.curve else None
     cells = [
         (count(s.queries), "queries", f"{plural(len(s.bad_rows), 'row')} left out"),
-        (count(s.candidates), "candidates judged", f"{count(s.reused)} read from the journal"),
-        (percent(s.ok_share), "with a rating", f"{count(s.candidates - ok)} without"),
+        (
+            count(s.candidates - abandoned),
+            "candidates judged",
+            f"{count(abandoned)} abandoned" * bool(s.budget)
+            or f"{count(s.reused)} read from the journal",
+        ),
+        (percent(s.ok_share), "with a rating", f"{count(s.candidates - abandoned - ok)} without"),
         (percent(s.forced_share), "of ratings forced", f"{count(s.forced)} in all"),
         (percent(s.tie_rate), "of queries tied at the top", f"{percent(s.pair_tie_rate)} of pairs"),
         (num(gain), "points gained by selection", "mean best minus mean"),
@@ -108,7 +119,9 @@ def _overview(s: Summary) -> str:
     cards = [
         (
             "Mean best-of-N curve",
-            line_plot(s.curve, f"best {esc(name)}", _PLOT)
+            NO_CURVE
+            if s.budget
+            else line_plot(s.curve, f"best {esc(name)}", _PLOT)
             + f'<p class="muted small">Mean best {esc(name)} over all subsets of N candidates, '
             f"averaged over {plural(s.curve_queries, 'query')}.{fewest}{absent}</p>",
         ),
@@ -123,6 +136,7 @@ def _overview(s: Summary) -> str:
         ("Choices by deciding rule", counts(s.rules, "No choice was made.")),
         ("Flags", counts(s.flags, "No input was flagged.")),
         ("Tokens and throughput", _throughput(s)),
+        *((("Budget", _budget(s.budget)),) if s.budget else ()),
         ("Rows left out", _bad_rows(s.bad_rows)),
     ]
     body = "".join(f'<section class="card"><h3>{head}</h3>{text}</section>' for head, text in cards)
@@ -141,6 +155,28 @@ def _throughput(s: Summary) -> str:
         ("tie-break comparisons", f"{s.comparisons:,}"),
     ]
     rows += [(f"seconds: {esc(phase)}", rate(time)) for phase, time in s.seconds.items()]
+    return table((), rows, "counts")
+
+
+def _budget(b: BudgetSummary) -> str:
+    rows = [
+        ("share of full judging allowed", percent(b.share)),
+        ("share written, by estimate", percent(b.written_share)),
+        ("tokens written", f"{b.written:,}"),
+        ("full judging would have written, by estimate", f"{b.full_tokens:,.0f}"),
+        ("cheap readings", f"{b.readings:,}"),
+        ("critiques", f"{b.critiques:,}"),
+        ("critiques skipped", f"{b.skipped:,}"),
+        ("orders of comparisons", f"{b.orders:,}"),
+        ("queries over their share", f"{b.over:,}"),
+    ]
+    rows += [
+        (f"candidates: {esc(fate.replace('_', ' '))}", f"{k:,}") for fate, k in b.fates.items()
+    ]
+    rows += [
+        (f"{kind}: tokens read, of these cached", f"{u.tokens_in:,}, {u.tokens_cached:,}")
+        for kind, u in b.usage.items()
+    ]
     return table((), rows, "counts")
 
 

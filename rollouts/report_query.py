@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoj_reward.types import Judgement
+from autoj_reward.types import Judgement, Outcome
 from rollouts.curve import best_of_n_curve
 from rollouts.markup import clip, esc, num, plural
 from rollouts.records import was_forced
@@ -10,6 +10,10 @@ from rollouts.results import GroupResult
 from rollouts.svg import dot_plot, line_plot
 
 _LONG, _SHORT = 12_000, 500
+NO_CURVE = (
+    '<p class="muted">On a budget there is no best-of-N curve: those judged in full are not a '
+    "random part of the candidates.</p>"
+)
 _VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}
 _AMONG = {
     "policy_logprob": "the policy found this one the most probable of them",
@@ -51,10 +55,15 @@ def query_section(number: int, group: GroupResult, view: str) -> str:
     """The section of one query; long texts are cut, which the page says."""
     chosen, index = group.chosen, group.selection.index
     name = _VIEW.get(view, view)
-    curve = line_plot(best_of_n_curve(group.values(view)), f"best {name}", (350, 240))
-    failed = sum(not judgement.ok for judgement in group.judgements)
-    size = plural(len(group.candidates), "candidate") + (
-        f", {failed} without a rating" * bool(failed)
+    curve = NO_CURVE
+    if group.spending is None:
+        curve = line_plot(best_of_n_curve(group.values(view)), f"best {name}", (350, 240))
+    abandoned = sum(j.outcome is Outcome.ABANDONED for j in group.judgements)
+    failed = sum(not judgement.ok for judgement in group.judgements) - abandoned
+    size = (
+        plural(len(group.candidates), "candidate")
+        + f", {failed} without a rating" * bool(failed)
+        + f", {abandoned} abandoned" * bool(abandoned)
     )
     direct = f"<span>direct rating <b>{num(chosen.view('direct'))}</b></span>" * _shown(group)
     outcome = "" if chosen.ok else f"<span>outcome <b>{_outcome(chosen)}</b></span>"
@@ -110,11 +119,19 @@ def _notes(judgement: Judgement) -> str:
     return "".join(f'<span class="muted">{esc(note)}</span>' for note in notes)
 
 
+def _standing(group: GroupResult, index: int) -> tuple[str, ...]:
+    if not group.standings:
+        return ()
+    own = group.standings[index]
+    return num(own.cheap), esc("\n".join([own.fate.value.replace("_", " "), own.why]).strip())
+
+
 def _candidates(group: GroupResult) -> str:
     direct = _shown(group)
     head = (
         *("#", "rating", "expected"),
         *("direct",) * direct,
+        *("cheap", "fate") * bool(group.standings),
         *("log-prob.", "outcome", "response", "critique or reason"),
     )
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
@@ -129,6 +146,7 @@ def _candidates(group: GroupResult) -> str:
             num(j.view("rating")),
             num(j.view("expected")),
             *(num(j.view("direct")),) * direct,
+            *_standing(group, i),
             num(candidate.policy_logprob),
             outcome,
             clip(candidate.response, _SHORT),

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autoj_reward.reward.race import Spending, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -17,6 +18,7 @@ from autoj_reward.types import (
     Selection,
     Usage,
 )
+from rollouts.budget import BudgetSummary, summarise_budget
 from rollouts.curve import best_of_n_curve, default_sizes
 from rollouts.files import to_json, write_json, write_jsonl, write_text
 from rollouts.records import judgement_records, selection_record, was_forced
@@ -41,12 +43,18 @@ JUDGE_PHASE = "judge"
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """A query, its candidates, one judgement each in the same order, and the chosen one."""
+    """A query, its candidates, one judgement each in the same order, and the chosen one.
+
+    standings, spending: what became of each candidate on a budget, and what was spent; without a
+    budget none.
+    """
 
     row: QueryRow
     candidates: tuple[Candidate, ...]
     judgements: tuple[Judgement, ...]
     selection: Selection
+    standings: tuple[Standing, ...] = ()
+    spending: Spending | None = None
 
     def __post_init__(self) -> None:
         if len(self.candidates) != len(self.judgements):
@@ -73,13 +81,15 @@ class Summary:
 
     view, judge: the number that ranked candidates, and the judge's fingerprint.
     outcomes: judgements by outcome, zeros included. reused: those read back from the journal.
+    ok_share: of the candidates that were not abandoned.
     reasons, flags, rules: failed judgements by reason, flags raised, selections by deciding rule.
     forced: ok judgements whose rating had to be forced; forced_share: among ok judgements.
     tie_rate: among queries with two or more rated candidates, those whose best value was shared.
     pair_tie_rate: among pairs of rated candidates of one query, those of equal value.
     spread: standard deviation of the values within a query (population), mean over queries.
     curve: mean best-of-N curve over the `curve_queries` queries that have a value, as far as the
-        one with the fewest goes, so that every point averages the same queries.
+        one with the fewest goes, so that every point averages the same queries. Empty on a budget,
+        since the candidates that it lets be judged are not drawn at random.
     histogram: (rating, count), ascending. comparisons: knock-out matches played to break ties.
     usage: tokens as recorded with the judgements, reused ones included. cache_hit_rate: share of
         its tokens in that were read from the engine's prefix cache, at the rating slots too.
@@ -111,6 +121,7 @@ class Summary:
     judgements_per_second: float | None
     output_tokens_per_second: float | None
     bad_rows: tuple[BadRow, ...]
+    budget: BudgetSummary | None = None
 
 
 def summarise(
@@ -122,15 +133,18 @@ def summarise(
     seconds: Mapping[str, float],
     reused: int = 0,
     new_usage: Usage | None = None,
+    budget: float | None = None,
 ) -> Summary:
     """Count and average a job's results.
 
     new_usage: cost of this run's own judgements. Without it, the rate of output tokens is known
         only if nothing was reused, and None otherwise.
+    budget: the share that the job was given, if any.
     """
     judgements = [judgement for group in groups for judgement in group.judgements]
     ok = [judgement for judgement in judgements if judgement.ok]
-    failed = [judgement for judgement in judgements if not judgement.ok]
+    abandoned = sum(judgement.outcome is Outcome.ABANDONED for judgement in judgements)
+    failed = [j for j in judgements if not j.ok and j.outcome is not Outcome.ABANDONED]
     forced = sum(was_forced(judgement) for judgement in ok)
     usage = sum((judgement.usage for judgement in judgements), Usage())
     if new_usage is None and not reused:
@@ -138,13 +152,16 @@ def summarise(
     values = [found for group in groups if (found := group.values(view))]
     several = [found for found in values if len(found) > 1]
     time = seconds.get(JUDGE_PHASE, 0.0)
+    spent = None if budget is None else summarise_budget(budget, groups)
+    asked = spent.asked if spent else len(judgements)
+    curves = [] if spent else values
     return Summary(
         view=view,
         judge=judge,
         queries=len(groups),
         candidates=len(judgements),
         outcomes={o.value: sum(j.outcome is o for j in judgements) for o in Outcome},
-        ok_share=_share(len(ok), len(judgements)),
+        ok_share=_share(len(ok), len(judgements) - abandoned),
         reasons=_ranked(j.reason or j.outcome.value for j in failed),
         forced=forced,
         forced_share=_share(forced, len(ok)),
@@ -156,17 +173,18 @@ def summarise(
             sum(math.comb(len(found), 2) for found in several),
         ),
         spread=statistics.fmean(map(statistics.pstdev, several)) if several else None,
-        curve=_mean_curve(values),
-        curve_queries=len(values),
+        curve=_mean_curve(curves),
+        curve_queries=len(curves),
         histogram=tuple(sorted(Counter(j.rating.value for j in ok if j.rating).items())),
         comparisons=sum(len(group.selection.comparisons) for group in groups),
         reused=reused,
         usage=usage,
         cache_hit_rate=_share(usage.tokens_cached, usage.tokens_in),
         seconds=dict(seconds),
-        judgements_per_second=_share(max(len(judgements) - reused, 0), time),
+        judgements_per_second=_share(max(asked - reused, 0), time),
         output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,
         bad_rows=tuple(bad_rows),
+        budget=spent,
     )
 
 

@@ -156,7 +156,7 @@ def dot_plot(group: GroupResult, view: str, size: tuple[int, int]) -> str:
     every = max(1, 2 ** math.ceil(math.log2(len(judged) / 16)))
     body += [_x_tick(x(i), height, str(i)) for i in range(0, len(judged), every)]
     if any(not j.ok for j in judged):
-        body.append(f'<text x="{_LEFT - 6}" y="{failed_y + 4}" text-anchor="end">fail</text>')
+        body.append(f'<text x="{_LEFT - 6}" y="{failed_y + 4}" text-anchor="end">none</text>')
     chosen = x(group.selection.index)
     body.append(f'<path class="pick" d="M{chosen:.1f} {_TOP - 6}V{height - _BOTTOM}"/>')
     for i, j in enumerate(judged):

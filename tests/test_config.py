@@ -38,6 +38,7 @@ from experiments.routing import RoutingConfig
 from experiments.scalar_search import ScalarSearchConfig
 from experiments.scalar_training.recipe import TrainScalarConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.selection_budget.config import SelectionBudgetConfig
 from experiments.throughput.config import ThroughputConfig
 from rollouts.rejection_sampling import RejectionSamplingConfig
 from rollouts.service import ServeConfig
@@ -91,6 +92,7 @@ KINDS: dict[str, type[Block]] = {
     "gpu_throughput": GpuThroughputConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
+    "selection_budget": SelectionBudgetConfig,
 }
 
 

@@ -259,6 +259,16 @@ LONG = "x" * (bodies.MAX_TEXT + 1)
         ),
         ("/v1/best_of_n", {"query": "q", "responses": ["a"], "policy_logprobs": []}, "body"),
         ("/v1/judge", {"items": [{"query": "q", "responses": []}]}, "items.0.responses"),
+        (
+            "/v1/judge",
+            {"items": [{"query": "q", "responses": ["a"], "direct": 1}]},
+            "items.0.direct",
+        ),
+        (
+            "/v1/judge",
+            {"items": [{"query": "q", "responses": ["a", "b"], "direct": True}]},
+            "items.0",
+        ),
     ],
 )
 def test_a_bad_body_names_its_field(path: str, body: Any, field: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import sqlite3
@@ -88,6 +89,7 @@ def test_every_judgement_comes_back_as_it_was(
         pytest.param("judge", JudgeInput("q", ("r\0",)), id="response"),
         pytest.param("judge", JudgeInput("q", ("r", "")), id="one more response"),
         pytest.param("judge", JudgeInput("q", ("r",), 1), id="sample"),
+        pytest.param("judge", JudgeInput("q", ("r",), direct=True), id="direct"),
         pytest.param("judgeq", JudgeInput("", ("r",)), id="text moved over a border"),
     ],
 )
@@ -101,6 +103,12 @@ def test_the_key_changes_with_every_part(journal: Journal, judge: str, item: Jud
 @given(one=inputs, two=inputs)
 def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeInput) -> None:
     assert (judgement_key("j", one) == judgement_key("j", two)) == (one == two)
+
+
+def test_keys_of_earlier_journals_still_hold() -> None:
+    # The SHA-256 of ["j", "q", ["r"], 0], as journals have held it from the start.
+    old = hashlib.sha256(b'["j", "q", ["r"], 0]').hexdigest()
+    assert judgement_key("j", JudgeInput("q", ("r",))) == old
 
 
 def test_a_split_surrogate_pair_is_another_text_than_its_character() -> None:

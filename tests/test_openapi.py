@@ -25,8 +25,14 @@ MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
 APP = make_app(RewardClient(LocalBackend(JudgeReplica(JUDGE))), "secret")
 openrlhf.add_route(APP, MODEL)
 PAGE = schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
-BEYOND_SCHEMAS = ("policy_logprobs has", "one prompt a query", "should be a valid integer")
-"""Why a body that the page allows may be refused: lists of different lengths, and 1.0 for 1."""
+BEYOND_SCHEMAS = (
+    "policy_logprobs has",
+    "one prompt a query",
+    "should be a valid integer",
+    "direct reads the rating of one",
+)
+"""Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, and the
+direct reading of two responses."""
 
 
 @pytest.fixture(scope="module", autouse=True)

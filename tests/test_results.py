@@ -212,6 +212,7 @@ def test_summary_by_hand() -> None:
         "unparsable": 2,
         "input_rejected": 0,
         "unavailable": 1,
+        "abandoned": 0,
     }
     assert s.reasons == {"no slot": 2, "unavailable": 1}
     assert s.ok_share == pytest.approx(6 / 9)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,6 +182,15 @@ async def test_the_direct_rating_is_read_beside_the_critique() -> None:
     assert [slot[:2] for slot in engine.slots] == [(5, "Rating: [["), (0, "Rating: [[")]
     assert found.usage.tokens_out == 22
     assert (await judge(engine).judge(ITEM)).view("direct") is None
+
+
+async def test_a_direct_input_reads_the_slot_alone_on_the_prompt_of_the_critique() -> None:
+    engine = Hand("Bad.\nRating: [[2]]", {"2": 1.0}, before={"6": 0.5, "8": 0.5})
+    found = await judge(engine).judge(replace(ITEM, direct=True))
+    assert [found.view(name) for name in ("expected", "direct")] == [7.0, 7.0]
+    assert (found.critique, engine.samplings) == ("", [])
+    await judge(engine).judge(ITEM)
+    assert len(set(engine.rooms)) == 1  # cut alike, so the prefix is shared
 
 
 async def test_a_judgement_that_abstains_has_no_direct_rating() -> None:

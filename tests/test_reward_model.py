@@ -363,6 +363,19 @@ def test_a_bad_body_names_its_field(service: str, body: Any, status: int) -> Non
     assert httpx.post(f"{service}/v1/judge", json=body).status_code == 401
 
 
+def test_a_direct_reading_over_http(service: str) -> None:
+    async def run() -> None:
+        backend = await HttpBackend.connect(service, "secret", 5)
+        client = RewardClient(backend)
+        [full] = await client.rate([Candidate("q", "good")])
+        [direct] = await client.rate([Candidate("q", "good")], direct=True)
+        assert full.critique and not direct.critique
+        assert full.view("direct") is None and direct.view("direct") is not None
+        await backend.close()
+
+    asyncio.run(run())
+
+
 def test_the_service_dies_in_the_middle(service: str) -> None:
     """The backend says so, and the client's deadline decides."""
 

@@ -4,6 +4,7 @@ It proves nothing of vLLM.
 
 The script (config key `script`) may hold:
   ratings: {response text: judge text or rating}; otherwise the rating follows the response length.
+  direct: {response text: rating} that the slot right after the prompt shows; otherwise it is even.
   words: a rating that a program can check: 10 for a response of that many words, one less for every
     word more or less, at least 1.
   verdicts: `longer` (default) or `first`, how pairs are decided.
@@ -153,6 +154,10 @@ class FakeEngine(_Script):
         if not self._script.get("logprobs", True) or "without an end" in own.text:
             return None
         written = own.text[keep:].removeprefix(slot)
+        if not own.text:
+            parts = (p for m in prepared.prompt for p in m.parts if p.response)
+            response = next((p.text for p in parts), "")
+            written = f"{self._script.get('direct', {}).get(response)}]"
         shares = [0.9 if written.startswith(label + "]") else 0.1 / len(labels) for label in labels]
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1, 0.0))
 

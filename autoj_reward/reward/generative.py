@@ -52,7 +52,8 @@ class GenerativeJudge:
         self.name = name
 
     async def judge(self, item: JudgeInput) -> Judgement:
-        """Rate one response, or compare two in the given order.
+        """Rate one response, or compare two in the given order. A `direct` input is rated at the
+        slot right after the prompt, the same prompt that a critique would follow.
 
         Raises EngineUnavailable when the engine does not answer; every other failure comes back
         as a judgement that abstains with its outcome and reason.
@@ -75,8 +76,8 @@ class GenerativeJudge:
         prepared = await self.engine.prepare(
             render(item, self.format), own_tokens + 32, config.over_long
         )
-        own = Generation("")
-        if config.critique:
+        own, critique = Generation(""), config.critique and not item.direct
+        if critique:
             sampling = Sampling(
                 config.max_tokens,
                 config.temperature,
@@ -84,15 +85,17 @@ class GenerativeJudge:
                 seed=config.seed + item.sample if config.temperature > 0 else None,
             )
             [own] = counted(await self.engine.generate(prepared, sampling), 1)
-        read = self._rating if item.kind == "single" else self._verdict
-        judgement = await read(prepared, own, item.responses)
+        if item.kind == "single":
+            judgement = await self._rating(prepared, own, item.responses, critique)
+        else:
+            judgement = await self._verdict(prepared, own, item.responses)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
         seen += () if own.finished else ("output_truncated",)
         return replace(judgement, critique=own.text, flags=seen)
 
     async def _rating(
-        self, prepared: Prepared, own: Generation, responses: Sequence[str]
+        self, prepared: Prepared, own: Generation, responses: Sequence[str], critique: bool
     ) -> Judgement:
         slot, scale = self.format.slot("single"), self.format.scale
         parsed = parse_rating(own.text, self.format, responses)
@@ -112,8 +115,8 @@ class GenerativeJudge:
             value = parsed.value
         if read is None:
             return Judgement(Outcome.OK, rating=Rating(value), usage=usage)
-        before = None if self.config.critique else read
-        if self.config.critique and self.config.direct:
+        before = None if critique else read
+        if critique and self.config.direct:
             nothing, force = Generation(""), slot.force.lstrip()
             before = await self.engine.label_probs(prepared, nothing, 0, force, scale.labels)
             usage += before.usage if before else Usage()

@@ -41,7 +41,8 @@ class ScalarReward:
         self.name = name
 
     async def judge(self, item: JudgeInput) -> Judgement:
-        """The score of one response, or the verdict of two: the higher score, TIE if equal.
+        """The score of one response, or the verdict of two: the higher score, TIE if equal. A
+        `direct` input is scored like any other.
 
         A score that is not finite abstains. Raises EngineUnavailable when the engine does not
         answer.

@@ -25,11 +25,19 @@ class Body(BaseModel):
 
 
 class Item(Body):
-    """One judge input: one response to rate, or two to compare in this order."""
+    """One judge input: one response to rate, or two to compare in this order. direct: read only
+    the rating slot right after the prompt."""
 
     query: Text
     responses: list[Text] = Field(min_length=1, max_length=2)
     sample: int = Field(0, ge=0, le=2**31 - 1)
+    direct: bool = False
+
+    @model_validator(mode="after")
+    def _one(self) -> Item:
+        if self.direct and len(self.responses) != 1:
+            raise ValueError("direct reads the rating of one response: leave it out for two")
+        return self
 
 
 class Items(Body):

@@ -60,10 +60,17 @@ class RewardClient:
         self._pending: dict[JudgeInput, asyncio.Future[Judgement]] = {}
         self._quarantine = asyncio.Lock()
 
-    async def rate(self, candidates: Sequence[Candidate]) -> list[Judgement]:
-        """One judgement a candidate, in order. Identical candidates are judged once."""
-        k = self.critiques
-        items = [JudgeInput(c.query, (c.response,), s) for c in candidates for s in range(k)]
+    async def rate(
+        self, candidates: Sequence[Candidate], *, direct: bool = False
+    ) -> list[Judgement]:
+        """One judgement a candidate, in order. Identical candidates are judged once.
+
+        direct: only the expected rating right after the prompt, a token or two a candidate.
+        """
+        k = 1 if direct else self.critiques
+        items = [
+            JudgeInput(c.query, (c.response,), s, direct) for c in candidates for s in range(k)
+        ]
         answers = await self.judge(items)
         return [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
 

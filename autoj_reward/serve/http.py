@@ -5,7 +5,7 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...]} -> {"selection": {...}, "judgements": [...]}
     GET  /v1/judge      -> {"judge": fingerprint}
-    POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample"}]}
+    POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
                         {"unavailable" | "lost" | "error": reason}, and the caller asks again
     GET  /healthz, /readyz, /metrics, /docs, /openapi.json
@@ -128,7 +128,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.Items) -> StreamingResponse:
-        asked = [JudgeInput(i.query, tuple(i.responses), i.sample) for i in body.items]
+        asked = [JudgeInput(i.query, tuple(i.responses), i.sample, i.direct) for i in body.items]
         return StreamingResponse(
             _lines(client, asked, metrics),
             headers={JUDGE_HEADER: client.backend.judge},

@@ -28,6 +28,7 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     figures = {
         f"judge/{outcome.value}": sum(j.outcome is outcome for j in judgements) / n
         for outcome in Outcome
+        if outcome is not Outcome.ABANDONED  # no judge gives anybody up
     }
     groups: dict[str, list[float]] = {}
     for reward, candidate in zip(rewards, candidates, strict=True):
