@@ -44,7 +44,8 @@ def reason_in_words(group: GroupResult, view: str) -> str:
         alone = len(group.candidates) == 1
         return f"It is the only candidate{'' if alone else ' that was rated'}."
     if rule == view:
-        return f"It has the highest {name}, and no other candidate shares it."
+        among = " of those judged in full" * bool(group.standings)
+        return f"It has the highest {name}{among}, and no other candidate shares it."
     if rule in _AMONG and tied > 1:
         best = num(group.chosen.view(view))
         return f"{tied} candidates share the best {name}, {best}; {_AMONG[rule]}."

@@ -273,6 +273,13 @@ def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
     assert {sample for _, sample in judge.critiques()} == {0}
 
 
+def test_the_whole_budget_counts_the_very_same_text_once() -> None:
+    judge = Judge([1, 1, 3], once([1, 1, 3]))
+    judge.candidates[1] = judge.candidates[0]
+    found = asyncio.run(select_within(judge.candidates, judge.ask, share=1.0))
+    assert (found.spending.asked, found.spending.full_tokens) == (2, 2 * LENGTH)
+
+
 scores = st.none() | st.floats(1, 10)
 tables = st.integers(1, 3).flatmap(
     lambda k: st.tuples(
@@ -413,7 +420,8 @@ def test_the_job_on_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     [copy] = [row for row in rows if row["fate"] == "copy"]
     assert (copy["copy_of"], copy["index"], copy["tokens_out"]) == (6, 8, 0)
     page = (job.output / "report.html").read_text()
-    assert "out of budget" in page and "Judged on a budget" in page
+    for said in ("out of budget", "cannot win", "Judged on a budget", "of those judged in full"):
+        assert said in page
     out = capsys.readouterr().out
     assert f"{spent['skipped']} skipped" in out and "0 failed" in out
     # Only the critiques were written, and the same command again asks nothing.

@@ -232,7 +232,8 @@ class Race:
 
     def spending(self) -> Spending:
         """What has been spent so far."""
-        written = [j for own in self.samples.values() for j in own]
+        by_text = {self._candidates[i].response: own for i, own in self.samples.items()}
+        written = [j for own in by_text.values() for j in own]
         critiques = sum((j.usage for j in written), Usage())
         return Spending(
             cheap=sum((j.usage for j in self._glances.values()), Usage()),
