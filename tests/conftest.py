@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The machines that run the tests are shared: a slow example is no failure.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 ROOT = Path(__file__).parents[1]
 

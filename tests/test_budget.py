@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.config import BestOfNConfig, JudgeConfig, load_config
@@ -293,7 +293,6 @@ tables = st.integers(1, 3).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(table=tables, share=st.floats(0.01, 0.99), view=st.sampled_from(["rating", "expected"]))
 def test_what_always_holds(
     table: tuple[int, list[tuple[Score, list[Score], int]]], share: float, view: str
@@ -321,7 +320,6 @@ def test_what_always_holds(
     assert sum(j.usage.tokens_out for j in found.judgements) == found.spending.usage.tokens_out
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(st.floats(1, 10), st.floats(1, 10)), min_size=1, max_size=12),
     share=st.floats(0.01, 0.99),
@@ -332,7 +330,6 @@ def test_tokens_stay_within_the_budget(rows: list[tuple[float, float]], share: f
     assert spending.usage.tokens_out <= share * LENGTH * len(rows) + 1e-6 or spending.asked == 1
 
 
-@settings(deadline=None)
 @given(table=tables)
 def test_the_whole_budget_is_full_judging(
     table: tuple[int, list[tuple[Score, list[Score], int]]],

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.capacity.machine import Machine, known_gpus, measure, reported
@@ -161,7 +161,6 @@ def rate(
         return 0.0
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(PUBLISHED)), gpus, servings, lengths)
 def test_more_gpus_are_never_slower(name: str, gpu: str, serving: Serving, given: Lengths) -> None:
     shape = find_shape(name)
@@ -172,7 +171,6 @@ def test_more_gpus_are_never_slower(name: str, gpu: str, serving: Serving, given
         assert rates == sorted(rates)
 
 
-@settings(deadline=None)
 @given(gpus, servings, lengths, tokens)
 def test_a_shorter_critique_is_never_slower(
     gpu: str, serving: Serving, given: Lengths, other: int
@@ -186,7 +184,6 @@ def test_a_shorter_critique_is_never_slower(
         assert rates[0] >= rates[1]
 
 
-@settings(deadline=None)
 @given(gpus, servings, lengths)
 def test_sharing_and_fp8_kv_are_never_slower(gpu: str, serving: Serving, given: Lengths) -> None:
     for change in ({"sharing": True}, {"kv": "fp8"}):

@@ -387,7 +387,7 @@ async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
     assert [len(call) for call in stub.calls] == [2, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject) -> None:
     texts = st.tuples(st.sampled_from("qp"), st.integers(0, 5))

@@ -72,7 +72,7 @@ def journal(tmp_path: Path):
     opened.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(item=inputs, judgement=judgements)
 def test_every_judgement_comes_back_as_it_was(
     journal: Journal, item: JudgeInput, judgement: Judgement
@@ -99,7 +99,6 @@ def test_the_key_changes_with_every_part(journal: Journal, judge: str, item: Jud
     assert set(journal.get("judge", [ITEM])) == {ITEM}
 
 
-@settings(deadline=None)
 @given(one=inputs, two=inputs)
 def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeInput) -> None:
     assert (judgement_key("j", one) == judgement_key("j", two)) == (one == two)

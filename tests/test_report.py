@@ -177,7 +177,7 @@ def test_hostile_text_stays_text() -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff\u202e]", hostile_page(HOSTILE))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.text(st.characters(), min_size=1, max_size=40).filter(lambda text: text.strip()))
 def test_any_text_leaves_the_structure_alone(text: str) -> None:
     page = hostile_page(text)

@@ -428,7 +428,7 @@ ROW = st.fixed_dictionaries(
 LINE = st.binary() | ROW.map(lambda row: json.dumps(row).encode())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(lines=st.lists(LINE, max_size=6), end=st.sampled_from([b"\n", b"\r\n"]))
 def test_any_bytes_end_in_rows_or_bad(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], end: bytes
@@ -448,7 +448,7 @@ def test_any_bytes_end_in_rows_or_bad(
         json.dumps(row.extra, allow_nan=False, ensure_ascii=False).encode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(content=st.binary(max_size=200), framed=st.booleans())
 def test_any_bytes_as_parquet_are_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, framed: bool
