@@ -54,6 +54,7 @@ def finetune(config: FinetuneConfig) -> None:
             adam_beta2=0.95,
             max_length=config.max_length,
             completion_only_loss=True,
+            gradient_checkpointing=gpu,  # on a CPU memory is not what is short
             save_steps=config.save_steps,
             save_total_limit=1,
             logging_steps=5,
