@@ -58,7 +58,7 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
-    with _listen(checked) as listening, RewardModel(checked.reward) as model:
+    with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
         app, server = model.run(lambda client: _server(checked, client, model, token)).result()
 
         def stop(number: int, frame: Any) -> None:
@@ -114,12 +114,13 @@ class _Reload:
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
 
-def _listen(config: ServeConfig) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket for an edge, port 0 for any that is free. Raises ConfigError if it is taken."""
     try:
-        listening = socket.create_server((config.host, config.port), backlog=2048)
+        listening = socket.create_server((host, port), backlog=2048)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror}: name another port"
+            f"cannot listen on {host}:{port}: {error.strerror}: name another port"
         ) from error
     # asyncio sets TCP_NODELAY only where a socket names its protocol, and create_server names none.
     # An answer leaves in two writes; without it the second waits 40 ms for the caller's ACK.

@@ -147,7 +147,7 @@ async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:
         accepted.put_nowait(writer.get_extra_info("socket").getsockopt(*option))
         writer.close()
 
-    with service._listen(service.ServeConfig(port=free_port())) as listening:
+    with service.listen("127.0.0.1", free_port()) as listening:
         async with await asyncio.start_server(greet, sock=listening) as server:
             with socket.create_connection(server.sockets[0].getsockname()):
                 assert await accepted.get()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -13,6 +12,7 @@ import uvicorn
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.http import make_app
 from autoj_reward.serve.remote import HttpBackend
+from rollouts.service import listen
 
 
 class _Server(uvicorn.Server):
@@ -28,7 +28,7 @@ async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
     """A client that asks over HTTP, with a token, what `client` answers. The edge shares this
     process and its event loop; `autoj serve` has a process for it."""
     token = secrets.token_urlsafe()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with listen("127.0.0.1", 0) as listening:
         options = uvicorn.Config(
             make_app(client, token).guard, log_config=None, access_log=False, lifespan="off"
         )
