@@ -80,7 +80,13 @@ class ServedPolicy:
 
 
 def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
-    common = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING", "DO_NOT_TRACK": "1"}
+    common = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        # Setting up its own logging, vLLM closes the log file of Serve's replica, and a controller
+        # that was started again then gives the replica up.
+        "VLLM_CONFIGURE_LOGGING": "0",
+    }
     if on_gpu:
         return common
     threads = str(max(1, len(_own_cores()) // replicas))
