@@ -61,6 +61,7 @@ def policy(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=32,  # the least that vLLM takes on a CPU
         bos_token_id=1,
         eos_token_id=2,
     )
