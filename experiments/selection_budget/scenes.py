@@ -72,8 +72,8 @@ def _simulated(config: Simulation, judge: NoisyJudge, k: int, seed: int, row: in
         "told": told,
         "scalar": gold + config.scalar * scalar,
     }
-    judged = cache(_Simulated(config, judge, gold, drawn).answer)
-    scored = cache(_Simulated(config, judge, gold, drawn).score)
+    own = _Simulated(config, judge, gold, drawn)
+    judged, scored = cache(own.answer), cache(own.score)
     return Scene(candidates, gold, {"greedy": judged, "sampled": judged, "scalar": scored})
 
 
