@@ -32,6 +32,7 @@ from autoj_reward.config import Block, JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Prepared
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
+from autoj_reward.markdown import table
 from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import Prompt
@@ -211,19 +212,23 @@ def _uplift(
     )
 
 
-def table(rows: Sequence[Uplift]) -> str:
+def render(rows: Sequence[Uplift]) -> str:
     """The figures as a Markdown table."""
-    lines = [
-        "| defences | family | n | uplift in rating | in expected rating | raised by 1 or more |"
-        " without a rating |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        numbers = " | ".join(map(_shown, (row.uplift, row.expected, row.raised)))
-        lines.append(
-            f"| {row.defences} | {row.family} | {row.uplift.n} | {numbers} | {row.unrated} |"
+    head = (
+        "defences", "family", "n", "uplift in rating", "in expected rating", "raised by 1 or more",
+        "without a rating",
+    )  # fmt: skip
+    shown = (
+        (
+            row.defences,
+            row.family,
+            str(row.uplift.n),
+            *map(_shown, (row.uplift, row.expected, row.raised)),
+            str(row.unrated),
         )
-    return "\n".join(lines) + "\n"
+        for row in rows
+    )
+    return "\n".join(table(head, shown)) + "\n"
 
 
 def _shown(estimate: Estimate) -> str:
@@ -244,7 +249,7 @@ async def run(config: AttackUpliftConfig) -> list[Uplift]:
     judge = answers["all"][0].judge
     record = {"judge": judge, "attacks": len(found), "rows": [asdict(row) for row in rows]}
     write_json(config.output / "attack_uplift.json", record)
-    write_text(config.output / "attack_uplift.md", table(rows))
+    write_text(config.output / "attack_uplift.md", render(rows))
     return rows
 
 
@@ -254,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work(config: AttackUpliftConfig, _flags: argparse.Namespace, _command: str) -> str:
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        return table(asyncio.run(run(config)))
+        return render(asyncio.run(run(config)))
 
     return run_command("experiments.attack_uplift", __doc__, AttackUpliftConfig, work, arguments)
 

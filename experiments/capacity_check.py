@@ -16,10 +16,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autoj_reward.capacity.machine import Machine, find_gpu
-from autoj_reward.capacity.plan import figure, table
+from autoj_reward.capacity.plan import figure
 from autoj_reward.capacity.roofline import Lengths, Serving, roofline, works
 from autoj_reward.capacity.shape import find_shape
 from autoj_reward.config import Block
+from autoj_reward.markdown import table
 from experiments.command import run_command
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.rows import LISTED
 from autoj_reward.types import BadRow
 from experiments.judge_data import JudgeData
+from experiments.machine import describe_machine, installed_versions
+from rollouts.files import write_json
 from rollouts.training import accumulation
 
 
@@ -154,6 +156,47 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
             task_type=task,
         ),
     )
+
+
+def save_weights(
+    trainer: Any, config: FineTuningConfig, name: str, merge: Callable[[Path, Path], None]
+) -> None:
+    """Full weights in the folder `name` of the output; with LoRA the adapter, fit to be published,
+    in `adapter/`, and in `name` what `merge` makes of it: (adapter, target)."""
+    target = config.output / name
+    folder = config.output / "adapter" if config.lora else target
+    trainer.save_model(str(folder))
+    if not trainer.is_world_process_zero():
+        return
+    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle
+    if config.lora:
+        for path in folder.iterdir():  # the tokenizer is the base's, the card is yet to write
+            if not path.name.startswith("adapter_"):
+                path.unlink()
+        slim_adapter(folder, config.model)
+        merge(folder, target)
+
+
+def write_record(
+    trainer: Any, config: FineTuningConfig, command: str, seconds: float, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write `training.json`: what was found, and by which command, config, versions and machine.
+
+    seconds: since the last start. found: data and validation.
+    """
+    record = {
+        "command": command,
+        "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
+        **found,
+        "steps": trainer.state.global_step,
+        "history": trainer.state.log_history,
+        "seconds_since_last_start": round(seconds),
+        "machine": describe_machine(),
+        "versions": installed_versions(),
+    }
+    if trainer.is_world_process_zero():
+        write_json(config.output / "training.json", record)
+    return record
 
 
 def slim_adapter(folder: Path, base: str) -> None:

@@ -20,15 +20,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autoj_reward.capacity.machine import Machine, reported
-from autoj_reward.capacity.plan import figure, table
+from autoj_reward.capacity.plan import figure
 from autoj_reward.capacity.roofline import READS, Lengths, Serving, Work, roofline
 from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import Block, EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.markdown import table
 from autoj_reward.models import ResolvedModel
 from experiments.command import run_command
 from experiments.gpu_throughput_work import Prompts, make_prompts, output_lengths, write_shape
-from experiments.judge_quality_report import describe_machine
+from experiments.machine import describe_machine
 from rollouts.files import write_json, write_text
 
 DTYPES: dict[Precision, str] = {"float32": "float32", "bf16": "bfloat16", "fp8": "bfloat16"}

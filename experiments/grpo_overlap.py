@@ -22,9 +22,10 @@ from pydantic import Field
 
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
+from autoj_reward.markdown import table
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine
 from experiments.learning_proof import logged
+from experiments.machine import describe_machine
 from rollouts.files import write_json, write_text
 from rollouts.train_config import TrainConfig
 
@@ -55,7 +56,7 @@ def run(config: OverlapConfig) -> dict[str, Any]:
                 raise EngineError(f"the run of {name!r} failed; its messages stand above")
         found["variants"][name] = measure(folder / "logs", base.batch_size)
     write_json(config.output / "overlap.json", found)
-    write_text(config.output / "overlap.md", table(found))
+    write_text(config.output / "overlap.md", render(found))
     return found
 
 
@@ -74,29 +75,26 @@ def measure(logs: Path, batch_size: int) -> dict[str, float]:
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def render(found: dict[str, Any]) -> str:
     """A Markdown table, one row a variant."""
     free = found["variants"]["free"]["step"]
-    lines = [
-        "| reward | seconds a step | over free | waiting for the judge | judged | hidden |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    head = ("reward", "seconds a step", "over free", "waiting for the judge", "judged", "hidden")
+    rows = []
     for name, row in found["variants"].items():
         hidden = "" if name == "free" else f"{1 - row['wait'] / row['judged']:.0%}"
-        lines.append(
-            f"| {name} | {row['step']:.1f} | {row['step'] / free:.2f} | {row['wait']:.1f} s | "
-            f"{row['judged']:.1f} s | {hidden} |"
-        )
+        seconds = (f"{row['wait']:.1f} s", f"{row['judged']:.1f} s")
+        rows.append((name, f"{row['step']:.1f}", f"{row['step'] / free:.2f}", *seconds, hidden))
     machine = found["machine"]
     where = f"{machine['processor']}, {machine['cores']} cores"
-    return "\n".join([*lines, "", f"Medians of {row['steps']} steps. Machine: {where}.", ""])
+    note = f"Medians of {row['steps']} steps. Machine: {where}."
+    return "\n".join([*table(head, rows), "", note, ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, measure and print the table."""
 
     def work(config: OverlapConfig, _flags: argparse.Namespace, _command: str) -> str:
-        return table(run(config))
+        return render(run(config))
 
     return run_command("experiments.grpo_overlap", __doc__, OverlapConfig, work, arguments)
 

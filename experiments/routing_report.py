@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.judge_quality_report import section
+from autoj_reward.markdown import section
 
 
 def render(found: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError
+from autoj_reward.markdown import table
 from experiments.command import run_command
 from experiments.scalar_training.recipe import TrainScalarConfig
 from experiments.trials import run_trials
@@ -82,7 +83,7 @@ def run(config: ScalarSearchConfig) -> tuple[list[Trial], dict[str, Any]]:
             "runs": records,
         }
         write_json(config.output / "search.json", summary)
-        write_text(config.output / "search.md", table(config, trials, record))
+        write_text(config.output / "search.md", render(config, trials, record))
     return trials, record
 
 
@@ -114,23 +115,21 @@ def choose(trials: Sequence[Trial]) -> Trial:
     return max(trials, key=lambda trial: (trial.accuracy, -trial.loss))
 
 
-def table(config: ScalarSearchConfig, trials: Sequence[Trial], record: dict[str, Any]) -> str:
+def render(config: ScalarSearchConfig, trials: Sequence[Trial], record: dict[str, Any]) -> str:
     """A Markdown table, one row a trial, and how to train the chosen one."""
     chosen = choose(trials)
-    lines = [
-        "| learning rate | epoch | accuracy [95 %] | loss | mean margin | |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for trial in trials:
         mark = "chosen" if trial is chosen else ""
         accuracy = f"{trial.accuracy:.3f}{_interval(trial.low, trial.high)}"
-        cells = [f"{trial.learning_rate:g}", str(trial.epoch), accuracy]
-        lines.append(f"| {' | '.join(cells)} | {trial.loss:.4f} | {trial.margin:.3f} | {mark} |")
+        loss, margin = f"{trial.loss:.4f}", f"{trial.margin:.3f}"
+        rows.append((f"{trial.learning_rate:g}", str(trial.epoch), accuracy, loss, margin, mark))
     length = record["validation"]["length_accuracy"]
     longer = f"{length['value']:.3f}{_interval(length['low'], length['high'])}"
     command = ["python", "-m", MODULE, "--config", str(config.base)]
     command += [word for override in chosen.overrides for word in ("--set", override)]
-    lines += [
+    lines = [
+        *table(("learning rate", "epoch", "accuracy [95 %]", "loss", "mean margin", ""), rows),
         "",
         f"{record['pairs']['validation']} held-out pairs of {record['queries']['validation']} "
         f"queries; intervals by bootstrap over queries. The longer response wins: {longer}. The "
@@ -152,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Search and print the table."""
 
     def work(config: ScalarSearchConfig, _flags: argparse.Namespace, _command: str) -> str:
-        return table(config, *run(config))
+        return render(config, *run(config))
 
     return run_command("experiments.scalar_search", __doc__, ScalarSearchConfig, work, arguments)
 

@@ -14,10 +14,7 @@ checkpoints, TensorBoard logs in `logs/`, and `training.json`: data, losses, val
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -33,22 +30,22 @@ from experiments.fine_tuning import (
     LoraBlock,
     common_arguments,
     on_gpu,
-    slim_adapter,
+    save_weights,
     weights_dtype,
     with_lora,
+    write_record,
 )
 from experiments.judge_training.recipe import TrainJudgeConfig
 from rollouts.files import claim
 from rollouts.training import last_checkpoint
 
 
-def train(config: TrainJudgeConfig) -> dict[str, Any]:
+def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     """Run a training to its end, or go on with one that was cut short; returns `training.json`.
 
     Raises InputError for data that cannot be trained on, ConfigError for an output folder that
     holds a run of another config.
     """
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
     from experiments.judge_training.examples import bad_by_source, make_examples, schedule
@@ -98,26 +95,23 @@ def train(config: TrainJudgeConfig) -> dict[str, Any]:
         data_collator=Collator(tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
-    result = trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
     validated = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]
     validation = {k: v for k, v in (validated or [{}])[-1].items() if k.startswith("eval_")}
-    _save(trainer, config, source.path)
-    record = {
-        "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
+    found = {
         "examples": examples.counts(),
         "left_out": {Path(name).name: n for name, n in bad_by_source(examples.bad).items()},
-        "steps": result.global_step,
         "validation": validation,
-        "history": trainer.state.log_history,
-        "seconds_since_last_start": round(time.monotonic() - started),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, "
-        + (torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"),
     }
+
+    def merge(adapter: Path, target: Path) -> None:
+        _merge(source.path, config.revision, adapter, tokenizer, target)
+
+    save_weights(trainer, config, "judge", merge)
+    record = write_record(trainer, config, command, time.monotonic() - started, found)
     if trainer.is_world_process_zero():
-        path = config.output / "training.json"
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(f"judge: {config.output / 'judge'}")
     return record
 
@@ -156,33 +150,22 @@ def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
     return with_lora(model, lora, "CAUSAL_LM")
 
 
-def _save(trainer: Any, config: TrainJudgeConfig, base: str) -> None:
-    """Full weights in `judge/`; with LoRA the adapter in `adapter/`, merged into them."""
+def _merge(base: str, revision: str | None, adapter: Path, tokenizer: Any, target: Path) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    folder = config.output / ("adapter" if config.lora else "judge")
-    trainer.save_model(str(folder))
-    if not trainer.is_world_process_zero():
-        return
-    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle
-    if config.lora:
-        # Half the size, and the judge below is merged from what is kept.
-        slim_adapter(folder, config.model)
-        whole = AutoModelForCausalLM.from_pretrained(
-            base, revision=config.revision, dtype=torch.float32
-        )
-        whole = PeftModel.from_pretrained(whole, str(folder)).merge_and_unload()
-        whole.save_pretrained(str(config.output / "judge"))
-        trainer.processing_class.save_pretrained(str(config.output / "judge"))
+    whole = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
+    whole = PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()
+    whole.save_pretrained(str(target))
+    tokenizer.save_pretrained(str(target))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train."""
 
-    def work(config: TrainJudgeConfig, _flags: argparse.Namespace, _command: str) -> None:
-        train(config)
+    def work(config: TrainJudgeConfig, _flags: argparse.Namespace, command: str) -> None:
+        train(config, command)
 
     return run_command("experiments.train_judge", __doc__, TrainJudgeConfig, work, arguments)
 

@@ -15,11 +15,11 @@ also `adapter/` (adapter and reward head), checkpoints, TensorBoard logs in `log
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import EngineConfig
@@ -27,13 +27,13 @@ from autoj_reward.models import resolve
 from experiments.command import run_command
 from experiments.fine_tuning import (
     common_arguments,
-    slim_adapter,
+    save_weights,
     weights_dtype,
     with_lora,
+    write_record,
 )
-from experiments.judge_quality_report import describe_machine, installed_versions
 from experiments.scalar_training.recipe import TrainScalarConfig
-from rollouts.files import claim, write_json
+from rollouts.files import claim
 from rollouts.training import last_checkpoint
 
 
@@ -46,6 +46,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
     from datasets import Dataset
     from trl import RewardTrainer
 
+    from autoj_reward.models.built_in import merge_scalar
     from experiments.scalar_training.pairs import load_tokenizer, read_preferences
     from experiments.scalar_training.validation import EveryEpoch
 
@@ -71,23 +72,17 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
         callbacks=[validation],
     )
     validation.trainer = trainer
-    result = trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
     if config.lora:
         _round_to_half(trainer.model)
-    record = {
-        "command": command,
-        "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
-        **pairs.counts(),
-        "steps": result.global_step,
-        "validation": validation.read() if pairs.validation else None,
-        "history": trainer.state.log_history,
-        "seconds_since_last_start": round(time.monotonic() - started),
-        "machine": describe_machine(),
-        "versions": installed_versions(),
-    }
-    _save(trainer, config, source.path)
+    found = {**pairs.counts(), "validation": validation.read() if pairs.validation else None}
+
+    def merge(adapter: Path, target: Path) -> None:
+        merge_scalar(source.path, adapter, tokenizer, target, config.revision)
+
+    save_weights(trainer, config, "scalar", merge)
+    record = write_record(trainer, config, command, time.monotonic() - started, found)
     if trainer.is_world_process_zero():
-        write_json(config.output / "training.json", record)
         print(f"scalar: {config.output / 'scalar'}")
     return record
 
@@ -131,24 +126,6 @@ def _round_to_half(model: Any) -> None:
     for weights in model.parameters():
         if weights.requires_grad:
             weights.data = weights.data.half().to(weights.dtype)
-
-
-def _save(trainer: Any, config: TrainScalarConfig, base: str) -> None:
-    """Full weights in `scalar/`; with LoRA adapter and head in `adapter/`, merged into them."""
-    from autoj_reward.models.built_in import merge_scalar
-
-    folder = config.output / ("adapter" if config.lora else "scalar")
-    trainer.save_model(str(folder))
-    if not trainer.is_world_process_zero():
-        return
-    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle
-    if config.lora:
-        for path in folder.iterdir():  # the tokenizer is the base's, the card is yet to write
-            if not path.name.startswith("adapter_"):
-                path.unlink()
-        slim_adapter(folder, config.model)
-        tokenizer = trainer.processing_class
-        merge_scalar(base, folder, tokenizer, config.output / "scalar", config.revision)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

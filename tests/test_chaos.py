@@ -17,7 +17,7 @@ from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.http import make_app
 from autoj_reward.serve.replica import JudgeReplica
 from experiments.chaos import fuzz
-from experiments.chaos.__main__ import broken, main, table
+from experiments.chaos.__main__ import broken, main, render
 from experiments.chaos.load import Sample, summary
 
 
@@ -98,7 +98,7 @@ def test_broken_promises_are_named() -> None:
         "kills, replica: 1 orphans run on",
         "fuzz: the service grew by 65 MiB",
     ]
-    assert "| replica | 4 | 4 | 5 | 4 |" in table(found)
+    assert "| replica | 4 | 4 | 5 | 4 |" in render(found)
 
 
 def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ HEAVY = {"torch", "ray", "vllm", "transformers"}
 
 # A stage imports itself and what stands left of it.
 STAGES = (
-    ("types", "errors", "config", "rows", "row_checks", "row_sources"),
+    ("types", "errors", "config", "markdown", "rows", "row_checks", "row_sources"),
     ("prompts",),
     ("models",),
     ("engine",),

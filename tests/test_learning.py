@@ -46,7 +46,7 @@ def test_overlap_of_hand_made_logs(tmp_path: Path) -> None:
     found = measure(judge, batch_size=8)
     assert found == {"step": 12.0, "wait": 3.0, "judged": 12.0, "steps": 3}
     free = {"step": 6.0, "wait": 0.0, "judged": 1.0, "steps": 3}
-    shown = grpo_overlap.table({"machine": MACHINE, "variants": {"free": free, "judge": found}})
+    shown = grpo_overlap.render({"machine": MACHINE, "variants": {"free": free, "judge": found}})
     assert "| judge | 12.0 | 2.00 | 3.0 s | 12.0 s | 75% |" in shown.splitlines()
 
 

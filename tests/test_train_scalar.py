@@ -21,7 +21,7 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.models import built_in
 from experiments.metrics import Estimate
-from experiments.scalar_search import ScalarSearchConfig, choose, run, table, trials_of
+from experiments.scalar_search import ScalarSearchConfig, choose, render, run, trials_of
 from experiments.scalar_training.pairs import Preference, load_tokenizer, read_preferences
 from experiments.scalar_training.recipe import TrainScalarConfig
 from experiments.scalar_training.validation import rewards, rewards_of, validate
@@ -403,7 +403,7 @@ def test_the_search_chooses_by_accuracy_and_then_by_loss(tmp_path: Path) -> None
     chosen = choose(trials)
     assert (chosen.learning_rate, chosen.epoch) == (1e-4, 1)
     assert chosen.overrides == ("learning_rate=0.0001", "stop_after=1")
-    said = table(config, trials, record)
+    said = render(config, trials, record)
     assert "| 0.0001 | 1 | 0.700 | 0.5000 | 0.100 | chosen |" in said
     assert said.count("chosen |") == 1 and "The longer response wins: 0.500 [0.250, 0.750]" in said
     assert "--set learning_rate=0.0001 --set stop_after=1`" in said
@@ -411,7 +411,7 @@ def test_the_search_chooses_by_accuracy_and_then_by_loss(tmp_path: Path) -> None
     kept = json.loads((tmp_path / "out/search.json").read_text())
     assert kept["chosen"]["epoch"] == 1 and len(kept["trials"]) == 6
     assert (tmp_path / "out/search.md").read_text() == said
-    assert "try further ones" in table(search(tmp_path, 1e-4, 1e-3), trials, record)
+    assert "try further ones" in render(search(tmp_path, 1e-4, 1e-3), trials, record)
 
 
 def test_a_search_needs_held_out_pairs(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -14,6 +13,7 @@ from autoj_reward.capacity.roofline import Lengths, Serving, roofline, works
 from autoj_reward.capacity.shape import ModelShape, find_shape
 from autoj_reward.config import check
 from autoj_reward.errors import ConfigError
+from autoj_reward.markdown import table
 
 ASSUMPTIONS = (
     "steady state: as many sequences at once as fit, no ramp at the start and no tail at the end",
@@ -193,11 +193,6 @@ def render(found: dict[str, Any]) -> str:
         *(f"- {line}" for line in found["assumptions"]),
     ]
     return "\n".join(lines)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
 
 
 def figure(value: float) -> str:

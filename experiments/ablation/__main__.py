@@ -30,7 +30,7 @@ from experiments.ablation.figures import figures
 from experiments.ablation.gather import gather
 from experiments.ablation.report import render_page, render_text
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine, installed_versions
+from experiments.machine import describe_machine, installed_versions
 from rollouts.files import plain, write_json, write_text
 
 

@@ -8,8 +8,9 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from autoj_reward.markdown import Table, section
 from experiments.ablation.rewards import TITLES
-from experiments.judge_quality_report import Table, estimate_text, section
+from experiments.metrics import estimate_text
 from experiments.plot import curves
 from rollouts.markup import esc, table
 

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from autoj_reward.config import Block, JudgeConfig, load_config
 from autoj_reward.errors import AutojError
+from autoj_reward.markdown import table
 from experiments.chaos import fuzz, kills, server
 from experiments.chaos.kills import KillsConfig
 from experiments.chaos.load import LoadConfig, measure
@@ -121,13 +122,12 @@ def broken(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def table(found: dict[str, Any]) -> str:
+def render(found: dict[str, Any]) -> str:
     """The figures as Markdown tables."""
     tables = []
     for name, rows in found.items():
         rows = rows if isinstance(rows, list) else [rows]
-        lines = ["| " + " | ".join(rows[0]) + " |", "|" + " --- |" * len(rows[0])]
-        lines += ["| " + " | ".join(map(_shown, row.values())) + " |" for row in rows]
+        lines = table(list(rows[0]), ([*map(_shown, row.values())] for row in rows))
         tables.append(f"## {name}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(tables)
 
@@ -156,11 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config.output.mkdir(parents=True, exist_ok=True)
         found = {name: PARTS[name](config) for name in flags.only or PARTS}
         write_json(config.output / "chaos.json", found)
-        write_text(config.output / "chaos.md", table(found))
+        write_text(config.output / "chaos.md", render(found))
     except (AutojError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(table(found))
+    print(render(found))
     for promise in broken(found):
         print(f"broken: {promise}", file=sys.stderr)
     return 1 if broken(found) else 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from autoj_reward.markdown import table
 from experiments.collection.answers import Cost
 from experiments.collection.protocols import Result
 
@@ -78,6 +79,6 @@ def render_statistics(found: Mapping[str, Any]) -> str:
     }
     for title, counts in tables.items():
         if counts:
-            lines += ["", f"| {title} | rows |", "| --- | --- |"]
-            lines += [f"| {name} | {count} |" for name, count in counts.items()]
+            shown = [(str(name), str(count)) for name, count in counts.items()]
+            lines += ["", *table((title, "rows"), shown)]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.serve.replica import judge_name
 from autoj_reward.types import Judgement
 from experiments.evaluate.config import EvaluateConfig
-from experiments.judge_quality_report import describe_machine, installed_versions
+from experiments.machine import describe_machine, installed_versions
 from experiments.metrics import Statistic, bootstrap
 from rollouts.files import to_json, write_json, write_jsonl
 

@@ -26,7 +26,7 @@ from experiments.ablation.figures import Run
 from experiments.ablation.gather import gather, journal_of
 from experiments.ablation.measures import Draws
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine, installed_versions
+from experiments.machine import describe_machine, installed_versions
 from experiments.selection_budget.config import PARTS, SelectionBudgetConfig
 from experiments.selection_budget.figures import choose, measure
 from experiments.selection_budget.report import render_curve, render_text

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.judge_quality_report import Table, estimate_text, section
+from autoj_reward.markdown import Table, section
+from experiments.metrics import estimate_text
 from experiments.plot import curves
 
 NOTE = (

@@ -23,7 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from experiments.command import run_command
-from experiments.judge_quality_report import describe_machine, installed_versions
+from experiments.machine import describe_machine, installed_versions
 from experiments.throughput.config import PARTS, ThroughputConfig
 from rollouts.files import plain, write_json, write_text
 

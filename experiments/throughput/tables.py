@@ -6,11 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from autoj_reward.markdown import Table, section
 from autoj_reward.types import Usage
-from experiments.judge_quality_report import section
 from experiments.throughput.work import Spent
-
-Table = list[Sequence[str]]
 
 
 def median_s(rounds: Sequence[Spent]) -> float:
