@@ -31,7 +31,7 @@ from experiments.ablation.measures import (
 )
 from experiments.ablation.pairs import measure_pairs, some
 from experiments.judge_data import Compared
-from experiments.judge_quality_figures import Material
+from experiments.judge_quality.figures import Material
 from experiments.metrics import pearson
 from experiments.plot import curves
 

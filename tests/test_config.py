@@ -29,7 +29,7 @@ from experiments.evaluate.config import (
 )
 from experiments.gpu_throughput import GpuThroughputConfig
 from experiments.grpo_overlap import OverlapConfig
-from experiments.judge_quality import JudgeQualityConfig
+from experiments.judge_quality.config import JudgeQualityConfig
 from experiments.judge_training.recipe import TrainJudgeConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig

@@ -13,9 +13,11 @@ from autoj_reward.journal import Journal
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Judgement, Outcome, Rating, Verdict
 from experiments.judge_data import Compared, Rated
-from experiments.judge_quality import JudgeQualityConfig, main, read_material, run
-from experiments.judge_quality_figures import Material, comparisons, paired
-from experiments.judge_quality_parts import JUDGED
+from experiments.judge_quality.__main__ import main, run
+from experiments.judge_quality.config import JudgeQualityConfig
+from experiments.judge_quality.figures import Material, comparisons, paired
+from experiments.judge_quality.material import read_material
+from experiments.judge_quality.parts import JUDGED
 
 ROOT = Path(__file__).parent.parent
 FORMAT = load_format("autoj-en")

@@ -19,7 +19,7 @@ from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput, Verdict
 from experiments import rivals
 from experiments.judge_data import Compared, Rated
-from experiments.judge_quality import main
+from experiments.judge_quality.__main__ import main
 from experiments.metrics import joint, spearman
 from tests.tokenizers import qwen
 

@@ -36,7 +36,7 @@ from experiments.ablation.rewards import (
     scored,
     singles,
 )
-from experiments.judge_quality_figures import Material
+from experiments.judge_quality.figures import Material
 
 PROXIES = ("direct", "scalar")
 """The rewards whose over-optimization is measured: both score every candidate."""

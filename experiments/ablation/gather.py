@@ -18,8 +18,9 @@ from experiments.ablation.measures import KNOCKOUT
 from experiments.ablation.pairs import pair_inputs
 from experiments.ablation.policies import sample_policy
 from experiments.ablation.rewards import POINTWISE, matches, singles
-from experiments.judge_quality import JudgeQualityConfig, read_material
-from experiments.judge_quality_figures import Material
+from experiments.judge_quality.config import JudgeQualityConfig
+from experiments.judge_quality.figures import Material
+from experiments.judge_quality.material import read_material
 from rollouts.judging import asking
 
 

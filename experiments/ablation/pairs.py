@@ -12,7 +12,7 @@ from autoj_reward.types import JudgeInput, Verdict
 from experiments.ablation.bias import log_length
 from experiments.ablation.rewards import POINTWISE, Answers, rated
 from experiments.judge_data import Compared
-from experiments.judge_quality_figures import Material, Values, tie_threshold, verdicts
+from experiments.judge_quality.figures import Material, Values, tie_threshold, verdicts
 from experiments.metrics import agrees, difference, pointwise_verdicts, share
 
 

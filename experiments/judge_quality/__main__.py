@@ -18,101 +18,30 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import Field
 from tqdm import tqdm
 
-from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.errors import InputError
 from autoj_reward.journal import Journal
 from autoj_reward.models import format_and_wrapper, resolve
-from autoj_reward.prompts.format import JudgeFormat, load_format
-from autoj_reward.rows import Rows
+from autoj_reward.prompts.format import load_format
 from autoj_reward.serve.replica import judge_name
 from autoj_reward.types import BadRow
 from experiments import rivals
 from experiments.command import run_command
-from experiments.judge_data import (
-    Compared,
-    JudgeData,
-    Rated,
-    data_path,
-    is_held_out,
-    read_compared,
-    read_rated,
-)
-from experiments.judge_quality_figures import Material, Measured, comparisons, rival_figures
-from experiments.judge_quality_parts import JUDGED
-from experiments.judge_quality_report import render_quality
+from experiments.judge_quality.config import PARTS, JudgeQualityConfig
+from experiments.judge_quality.figures import Material, Measured, comparisons, rival_figures
+from experiments.judge_quality.material import read_material
+from experiments.judge_quality.parts import JUDGED
+from experiments.judge_quality.report import render_quality
 from experiments.machine import describe_machine, installed_versions
 from rollouts.files import plain, write_json, write_text
-from rollouts.intake import require_usable
 from rollouts.judging import asking
 
-PARTS = (*JUDGED, "rivals")
 RESULT_FILES = ("predictions.json", "quality.json")
-Row = TypeVar("Row", Rated, Compared)
-
-
-class JudgeQualityConfig(Block):
-    """What is measured, on which rows.
-
-    data: rated responses and human-labelled pairs. The held-out rated responses measure, the
-        others are for the rivals to fit; the tie threshold is searched on the held-out pairs.
-    eval_p: the labelled pairs that measure comparisons, a path like those in data. Null: none.
-    base: the judge before its training, as a rival; its hidden states are the probe's.
-    critiques, temperature: of the part `single_k`; 0 critiques leave it out.
-    probe_layers: layers of the base that the probe may choose from.
-    bootstrap, seed: resamples of each 95 % interval, and how they are drawn.
-    """
-
-    data: JudgeData
-    eval_p: str | None = None
-    output: Path
-    judge: JudgeConfig = JudgeConfig()
-    base: JudgeConfig | None = None
-    critiques: int = Field(4, ge=0, le=64)
-    temperature: float = Field(0.7, gt=0)
-    probe_layers: tuple[int, ...] = tuple(range(6, 25, 3))
-    bootstrap: int = Field(2000, ge=1)
-    seed: int = 0
-
-    @property
-    def judges(self) -> dict[str, JudgeConfig]:
-        """Every judge that is asked, by the name that the parts use."""
-        greedy = {"critique": True, "critiques": 1, "temperature": 0.0}
-        sampled = {"critique": True, "critiques": self.critiques, "temperature": self.temperature}
-        found = {
-            "greedy": self.judge.model_copy(update=greedy),
-            "direct": self.judge.model_copy(update=greedy | {"critique": False}),
-        }
-        if self.critiques:
-            found["sampled"] = self.judge.model_copy(update=sampled)
-        if self.base:
-            found["base"] = self.base.model_copy(update=greedy)
-        return found
-
-    def parts(self, wanted: str | None) -> tuple[str, ...]:
-        """The parts to run, in their order: those named, or all that the config allows.
-
-        Raises ConfigError for a name that is unknown or that the config leaves out.
-        """
-        possible = [
-            part
-            for part in PARTS
-            if part == "rivals"
-            or (JUDGED[part].judge in self.judges and (self.eval_p or not JUDGED[part].pairs))
-        ]
-        named = possible if wanted is None else [name.strip() for name in wanted.split(",")]
-        if strange := [name for name in named if name not in possible]:
-            raise ConfigError(
-                f"--parts {', '.join(strange)}: this config has the parts {', '.join(possible)}"
-            )
-        return tuple(part for part in PARTS if part in named)
 
 
 class Results:
@@ -189,55 +118,6 @@ async def run(
         measured = rival_figures(material, *_predictions(config, material))
         results.add("rivals", measured, {"seconds": time.monotonic() - started})
     return results.quality
-
-
-def read_material(
-    config: JudgeQualityConfig, fmt: JudgeFormat, limit: int | None = None
-) -> tuple[Material, list[BadRow]]:
-    """The rows of every file, and the bad ones that were left out and named.
-
-    Rows carry the file's name in the config, so that results do not depend on where the data is.
-    Queries of the test pairs and of `data.exclude` are neither fitted on nor searched on.
-    limit: rows of a file on either side of the split, for a quick look.
-    """
-    bad: list[BadRow] = []
-
-    def read(name: str, reader: Callable[[str, JudgeFormat], Rows[Row]]) -> list[Row]:
-        source = data_path(config.data, name)
-        rows = reader(source, fmt)
-        require_usable(rows, source)
-        bad.extend(replace(row, file=name) for row in rows.bad)
-        return [replace(row, source=name) for row in rows.rows]
-
-    def held(row: Rated | Compared) -> bool:
-        return is_held_out(row.query, config.data.held_out)
-
-    pairs = read(config.eval_p, read_compared) if config.eval_p else []
-    measuring = [
-        *pairs,
-        *(row for name in config.data.exclude for row in read(name, read_compared)),
-    ]
-    barred = {row.query for row in measuring}
-    rated = [read(name, read_rated) for name in config.data.rated]
-    compared = [read(name, read_compared) for name in config.data.compared]
-    material = Material(
-        rated=_chained([r for r in rows if held(r)][:limit] for rows in rated),
-        training=_chained(
-            [r for r in rows if not held(r) and r.query not in barred][:limit] for rows in rated
-        ),
-        pairs=tuple(pairs[:limit]),
-        validation=_chained(
-            [r for r in rows if held(r) and r.query not in barred][:limit] for rows in compared
-        ),
-        sampled=config.critiques,
-        rounds=config.bootstrap,
-        seed=config.seed,
-    )
-    return material, bad
-
-
-def _chained(files: Iterable[list[Row]]) -> tuple[Row, ...]:
-    return tuple(row for rows in files for row in rows)
 
 
 def _predictions(

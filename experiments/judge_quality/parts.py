@@ -15,7 +15,7 @@ from autoj_reward.prompts.render import render
 from autoj_reward.reward.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
 from experiments.critique_health import examine, summarise
-from experiments.judge_quality_figures import (
+from experiments.judge_quality.figures import (
     Material,
     Measured,
     Values,
