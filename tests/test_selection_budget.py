@@ -19,7 +19,7 @@ from experiments.selection_budget.config import NoisyJudge, SelectionBudgetConfi
 from experiments.selection_budget.figures import choose, measure
 from experiments.selection_budget.scenes import simulated
 from experiments.selection_budget.strategies import Scene, strategies
-from tests.test_ablation import Ablation, N
+from tests.test_ablation import Ablation, N, write_rows
 
 ROOT = Path(__file__).parent.parent
 SHARP = NoisyJudge(full=0, cheap=0, comparison=1)
@@ -212,6 +212,40 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert before and main(every) == 0 and ablation.judged() == before
 
 
+def test_outputs_of_systems(tmp_path: Path) -> None:
+    ablation = Ablation(tmp_path)
+    figures = {"good": 90.0, "fair": 50.0, "poor": 10.0}
+    (tmp_path / "outputs").mkdir()
+    for number, name in enumerate(figures):
+        # The scripted judge prefers 7 words.
+        rows = [
+            {"instruction": f"Question {n}?", "output": " ".join(["word"] * (7 + 3 * number)),
+             "generator": name}
+            for n in range(5)
+        ]  # fmt: skip
+        write_rows(tmp_path / f"outputs/{name}.jsonl", rows)
+    board = "\n".join(["name,win_rate", *(f"{name},{rate}" for name, rate in figures.items())])
+    (tmp_path / "board.csv").write_text(board + "\n")
+    systems = {"outputs": "outputs", "leaderboard": "board.csv", "instructions": 3}
+    path = written(tmp_path, ablation, systems=systems)
+    every = ["--config", str(path), "--parts", "systems,scalar,sampled,knockout"]
+    assert main(every) == 0
+    found = json.loads((tmp_path / "budget/selection_budget.json").read_text())
+    assert set(found["judges"]) == {"systems"}
+    own = found["judges"]["systems"]
+    assert (own["queries"], own["candidates"], own["oracle_gain"]["value"]) == (3, 9, 40)
+    assert own["strategies"]["full"]["recovered"]["value"] == 1
+    # The scripted scalar model prefers 11 words: fair has 10, poor 13.
+    assert own["strategies"]["scalar-first 35%"]["recovered"]["value"] == 0
+    assert {"all-2", "knock-out 2", "halving 35%"} <= set(own["strategies"])
+    assert "Gold: the system's figure" in (tmp_path / "budget/selection_budget.md").read_text()
+    before = ablation.judged()
+    assert before and main(every) == 0 and ablation.judged() == before
+    assert main([*every[:3], "recorded,systems"]) == 0
+    both = json.loads((tmp_path / "budget/selection_budget.json").read_text())["judges"]
+    assert set(both) == {"recorded", "systems"}
+
+
 def test_the_simulated_part_needs_no_other(tmp_path: Path) -> None:
     path = written(tmp_path, Ablation(tmp_path), base="nowhere.yaml")
     assert main(["--config", str(path), "--parts", "simulated"]) == 0
@@ -223,6 +257,7 @@ def test_the_simulated_part_needs_no_other(tmp_path: Path) -> None:
     ("flags", "said"),
     [
         pytest.param(["--parts", "scalar"], "need the part recorded", id="part"),
+        pytest.param(["--parts", "systems"], "needs `systems`", id="systems"),
         pytest.param(["--parts", "recorded,best"], "known are", id="unknown part"),
         pytest.param(["--set", "shares=[0.2, 1.5]"], "between 0 and 1", id="share"),
         pytest.param(["--set", "target=0.3"], "is one of them", id="target"),

@@ -4,11 +4,12 @@
 
 Full judging, the rating slot alone, the halving of `autoj best-of-n` on several budgets, adaptive
 k, scalar-first routing and a knock-out choose among the same candidates: graded ones of the
-ablation, whose judgements are asked for once and then replayed, and simulated ones, whose judges
-have stated noise. Parts: `recorded` (rating slot and critique), `scalar`, `sampled` (k critiques),
-`knockout` (comparisons) and `simulated`, which needs no model: `--parts simulated`. Everything
-asked is in the ablation's journal first, so the same command goes on where it stopped. Results:
-selection_budget.json, a table in selection_budget.md and a curve a judge, NAME.svg.
+ablation and outputs of ranked systems, whose judgements are asked for once and then replayed, and
+simulated ones, whose judges have stated noise. Parts: `recorded` and `systems` (rating slot and
+critique), to them `scalar`, `sampled` (k critiques) and `knockout` (comparisons), and `simulated`,
+which needs no model: `--parts simulated`. Everything asked is in the ablation's journal first, so
+the same command goes on where it stopped. Results: selection_budget.json, a table in
+selection_budget.md and a curve of each kind of candidates, NAME.svg.
 """
 
 from __future__ import annotations
@@ -17,25 +18,27 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoj_reward.config import load_config
+from autoj_reward.types import JudgeInput
 from experiments.ablation.config import RewardAblationConfig
-from experiments.ablation.figures import Run
 from experiments.ablation.gather import gather, journal_of
-from experiments.ablation.measures import Draws
+from experiments.ablation.measures import KNOCKOUT, Draws
+from experiments.ablation.rewards import Answers, Group, singles
 from experiments.command import run_command
 from experiments.machine import describe_machine, installed_versions
-from experiments.selection_budget.config import PARTS, SelectionBudgetConfig
+from experiments.selection_budget.config import ASKED, PARTS, SelectionBudgetConfig
 from experiments.selection_budget.figures import choose, measure
 from experiments.selection_budget.report import render_curve, render_text
 from experiments.selection_budget.scenes import final_matches, recorded, simulated
 from experiments.selection_budget.strategies import Scene, strategies
+from experiments.selection_budget.systems import read_systems
 from rollouts.files import plain, write_json, write_text
 from rollouts.judging import asking
 
-RECORDED = "recorded"
+RECORDED, SYSTEMS = "recorded", "systems"
 
 
 async def run(
@@ -44,19 +47,26 @@ async def run(
     """Ask, replay and measure; returns what is in `selection_budget.json`. Raises AutojError."""
     judges: dict[str, Any] = {}
     left_out: list[Any] = []
-    if RECORDED in parts:
+    if ASKED.intersection(parts):
         base = load_config(RewardAblationConfig, config.base, config.common)
-        gathered, bad = await _gathered(config, base, parts)
-        judges[RECORDED] = await _measured(
-            config, parts, recorded(gathered), base.critiques, RECORDED
-        )
-        left_out = [plain(row) for row in bad]
+        base.parts(",".join((*_pointwise(parts), *(p for p in parts if p == KNOCKOUT))))
+        if RECORDED in parts:
+            gathered, bad = await gather(base, _pointwise(parts))
+            scenes = await _scenes(config, base, parts, gathered.costly, gathered.answers)
+            judges[RECORDED] = await _measured(config, parts, scenes, base.critiques, RECORDED)
+            left_out = [plain(row) for row in bad]
+        if SYSTEMS in parts and config.systems:
+            groups = read_systems(config.systems, base.data, config.seed)
+            answers = await _answers(base, parts, groups)
+            scenes = await _scenes(config, base, parts, groups, answers)
+            found = await _measured(config, parts, scenes, base.critiques, SYSTEMS)
+            judges[SYSTEMS] = found | {"about": "Gold: the system's figure on the leaderboard."}
     if "simulated" in parts:
         everything = tuple(part for part in PARTS if part != "simulated")
         for name, judge in config.simulation.judges.items():
             scenes = simulated(config.simulation, judge, config.k, config.seed)
             found = await _measured(config, everything, scenes, config.k, name)
-            judges[name] = found | {"noise": f"Simulated: {judge!r}."}
+            judges[name] = found | {"about": f"Simulated: {judge!r}."}
     result: dict[str, Any] = plain(
         {
             "command": command,
@@ -78,24 +88,44 @@ async def run(
     return result
 
 
-async def _gathered(
-    config: SelectionBudgetConfig, base: RewardAblationConfig, parts: Sequence[str]
-) -> tuple[Run, list[Any]]:
-    """The ablation's run of these parts, and the matches of the knock-outs."""
-    asked = ("direct", "critique", *(part for part in ("scalar", "sampled") if part in parts))
-    base.parts(",".join(asked))
-    gathered, bad = await gather(base, asked)
-    if "knockout" in parts:
-        base.parts("knockout")
-        inputs = final_matches(gathered, max(config.finalists))
-        journal = journal_of(base)
-        try:
-            async with asking(base.judges["greedy"], journal, inputs) as ask:
-                found = dict(zip(inputs, await ask(inputs), strict=True))
-        finally:
-            journal.close()
-        gathered.answers["greedy"] = {**gathered.answers["greedy"], **found}
-    return gathered, bad
+def _pointwise(parts: Sequence[str]) -> tuple[str, ...]:
+    """The ablation's parts that rate what these parts need."""
+    return ("direct", "critique", *(part for part in ("scalar", "sampled") if part in parts))
+
+
+async def _answers(
+    base: RewardAblationConfig, parts: Sequence[str], groups: Sequence[Group]
+) -> dict[str, Answers]:
+    """Every judgement of single candidates, by judge of the ablation."""
+    judges = ["greedy" if part == "critique" else part for part in _pointwise(parts)]
+    return {
+        name: await _asked(base, name, singles(groups, base.samples.get(name, 1)))
+        for name in judges
+    }
+
+
+async def _asked(base: RewardAblationConfig, judge: str, inputs: Sequence[JudgeInput]) -> Answers:
+    journal = journal_of(base)
+    try:
+        async with asking(base.judges[judge], journal, inputs) as ask:
+            return dict(zip(inputs, await ask(inputs), strict=True))
+    finally:
+        journal.close()
+
+
+async def _scenes(
+    config: SelectionBudgetConfig,
+    base: RewardAblationConfig,
+    parts: Sequence[str],
+    groups: Sequence[Group],
+    answers: Mapping[str, Answers],
+) -> list[Scene]:
+    """The candidates with what is known of them; the matches of knock-outs are asked for here."""
+    if KNOCKOUT in parts:
+        inputs = final_matches(recorded(groups, answers), max(config.finalists))
+        met = await _asked(base, "greedy", inputs)
+        answers = {**answers, "greedy": {**answers["greedy"], **met}}
+    return recorded(groups, answers)
 
 
 async def _measured(

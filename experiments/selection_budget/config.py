@@ -9,7 +9,9 @@ from pydantic import Field, model_validator
 from autoj_reward.config import Block, View
 from autoj_reward.errors import ConfigError
 
-PARTS = ("recorded", "scalar", "sampled", "knockout", "simulated")
+PARTS = ("recorded", "systems", "scalar", "sampled", "knockout", "simulated")
+ASKED = {"recorded", "systems"}
+"""The parts with candidates that models are asked about."""
 
 
 class NoisyJudge(Block):
@@ -26,6 +28,20 @@ class NoisyJudge(Block):
     correlation: float = Field(0.5, ge=0, le=1)
     resampled: float = Field(0.5, ge=0, le=1)
     comparison: float = Field(0.75, ge=0, le=1)
+
+
+class Systems(Block):
+    """Real candidates: the outputs of systems to an instruction. Gold is the system's figure on a
+    leaderboard, so an output counts as good as its system is on the whole.
+
+    outputs: a folder in AlpacaEval's form, one file a system. leaderboard: a CSV, and `column` of
+        it. Relative paths start where those of the base's data do. instructions: drawn.
+    """
+
+    outputs: str
+    leaderboard: str
+    column: str = "win_rate"
+    instructions: int = Field(100, ge=2)
 
 
 class Simulation(Block):
@@ -51,8 +67,8 @@ class SelectionBudgetConfig(Block):
 
     base, common: a config of `experiments.ablation` and overrides of it: queries, policy, judges,
         and in `costly` the candidates that are judged in full; its journal is read and added to.
-    parts: of `recorded` (rating slot and critique of every candidate), `scalar`, `sampled`,
-        `knockout` and `simulated`.
+    parts: of `recorded` and `systems` (rating slot and critique of every candidate), for both
+        `scalar`, `sampled` and `knockout`, and `simulated`.
     shares: budgets; target: the one whose difference to full judging is tested.
     finalists: of knock-outs after the cheap pass.
     view: the number after a critique that ranks. k: critiques of the simulated judges.
@@ -66,6 +82,7 @@ class SelectionBudgetConfig(Block):
     target: float = Field(0.35, gt=0, lt=1)
     finalists: tuple[int, ...] = (2, 4)
     view: View = "expected"
+    systems: Systems | None = None
     k: int = Field(4, ge=2, le=64)
     simulation: Simulation
     bootstrap: int = Field(2000, ge=1)
@@ -84,10 +101,12 @@ class SelectionBudgetConfig(Block):
 
     def wanted(self, named: str | None) -> tuple[str, ...]:
         """The parts to run: those of the flag, or of the config. Raises ConfigError for others,
-        and for parts that need `recorded` without it."""
+        for parts that need candidates without any, and for `systems` that are not configured."""
         found = self.parts if named is None else tuple(n.strip() for n in named.split(","))
         if strange := [name for name in found if name not in PARTS]:
             raise ConfigError(f"parts {', '.join(strange)}: known are {', '.join(PARTS)}")
-        if set(found) - {"simulated"} and "recorded" not in found:
-            raise ConfigError(f"parts {', '.join(found)}: they need the part recorded")
+        if set(found) - {"simulated"} and not ASKED.intersection(found):
+            raise ConfigError(f"parts {', '.join(found)}: they need the part recorded or systems")
+        if "systems" in found and self.systems is None:
+            raise ConfigError("the part systems needs `systems`: outputs and leaderboard")
         return tuple(part for part in PARTS if part in found)

@@ -52,7 +52,7 @@ def _rows(strategies: Mapping[str, Any]) -> Table:
 
 
 def _verdict(own: Mapping[str, Any]) -> str:
-    told, target = own.get("noise", ""), own["target"]
+    told, target = own.get("about", ""), own["target"]
     kept = {True: "reaches 0", False: "stays below 0", None: "is undefined"}[target["keeps_gain"]]
     inside = {True: "inside", False: "below", None: "not comparable to"}[target["inside"]]
     wrote, read = (

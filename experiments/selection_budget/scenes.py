@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
-from experiments.ablation.figures import Run
 from experiments.ablation.measures import Array
 from experiments.ablation.rewards import Answers, Group, matches
 from experiments.selection_budget.config import NoisyJudge, Simulation
 from experiments.selection_budget.strategies import Answer, Scene, finalists
 
 
-def recorded(run: Run) -> list[Scene]:
-    """The costly candidates of the ablation with what is on record of them.
+def recorded(groups: Sequence[Group], answers: Mapping[str, Answers]) -> list[Scene]:
+    """Graded candidates with what is on record of them, by judge of the ablation.
 
-    The ablation read the slot before the critique with a judge of its own; that reading is what a
+    The ablation reads the slot before the critique with a judge of its own; that reading is what a
     `direct` input gets here.
     """
     scenes = []
-    for group in run.costly:
+    for group in groups:
         pairs = zip(group.responses, group.logprobs, strict=True)
-        judges = {"greedy": _replayed(run.answers["greedy"], run.answers["direct"])}
-        if "sampled" in run.answers:
-            judges["sampled"] = _replayed(run.answers["sampled"], run.answers["direct"])
-        if "scalar" in run.answers:
-            judges["scalar"] = run.answers["scalar"].__getitem__
+        judges = {"greedy": _replayed(answers["greedy"], answers["direct"])}
+        if "sampled" in answers:
+            judges["sampled"] = _replayed(answers["sampled"], answers["direct"])
+        if "scalar" in answers:
+            judges["scalar"] = answers["scalar"].__getitem__
         candidates = tuple(Candidate(group.query, text, logprob) for text, logprob in pairs)
         scenes.append(Scene(candidates, np.array(group.gold, dtype=float), judges))
     return scenes
@@ -41,9 +40,9 @@ def _replayed(full: Answers, direct: Answers) -> Answer:
     return answer
 
 
-def final_matches(run: Run, count: int) -> list[JudgeInput]:
+def final_matches(scenes: Sequence[Scene], count: int) -> list[JudgeInput]:
     """Every match that a knock-out among the best `count` by the direct reading may play."""
-    tops = [(scene.candidates[0].query, finalists(scene, count)) for scene in recorded(run)]
+    tops = [(scene.candidates[0].query, finalists(scene, count)) for scene in scenes]
     return list(dict.fromkeys(matches([Group(query, top, (), ()) for query, top in tops])))
 
 
