@@ -41,7 +41,7 @@ class Systems(Block):
     outputs: str
     leaderboard: str
     column: str = "win_rate"
-    instructions: int = Field(100, ge=2)
+    instructions: int = Field(60, ge=2)
 
 
 class Simulation(Block):
