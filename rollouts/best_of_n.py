@@ -54,7 +54,8 @@ class _Run:
 
     seconds: dict[str, float] = field(default_factory=dict)
     reused: int = 0
-    new: Usage = Usage()
+    new: int = 0
+    usage: Usage = Usage()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -107,7 +108,8 @@ async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]
         judge=judge,
         seconds=counts.seconds,
         reused=counts.reused,
-        new_usage=counts.new,
+        new=counts.new,
+        new_usage=counts.usage,
         budget=config.budget,
     )
     _write(config, summary, results)
@@ -166,7 +168,9 @@ async def _judge(
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.reused += reused
-            counts.new += Usage() if reused else judgement.usage
+            counts.usage += Usage() if reused else judgement.usage
+            reading = config.budget is not None and judgement.ok and not judgement.critique
+            counts.new += not (reused or reading)
             if judgement.verdict is not None:
                 bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
@@ -252,10 +256,11 @@ def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResul
 
 def _closing_words(summary: Summary, folder: Path) -> str:
     ok, abandoned = (summary.outcomes.get(name, 0) for name in ("ok", "abandoned"))
+    failed = sum(summary.outcomes.values()) - ok - abandoned
     rate = summary.judgements_per_second
     lines = [
         f"{summary.queries} queries, {summary.candidates} candidates: {ok} judged, "
-        f"{summary.candidates - ok - abandoned} failed, {summary.forced} ratings forced, "
+        f"{failed} failed, {summary.forced} ratings forced, "
         f"{len(summary.bad_rows)} input rows left out",
     ]
     if summary.budget:

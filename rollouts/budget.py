@@ -40,11 +40,6 @@ class BudgetSummary:
     written_share: float | None
     over: int
 
-    @property
-    def asked(self) -> int:
-        """Judgements of any kind."""
-        return self.readings + self.critiques + self.orders
-
 
 def summarise_budget(share: float, groups: Sequence[GroupResult]) -> BudgetSummary:
     """Add up what the queries spent."""

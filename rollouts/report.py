@@ -83,16 +83,18 @@ def notices(summary: Summary) -> list[str]:
 
 def _tiles(s: Summary) -> str:
     ok, abandoned = (s.outcomes.get(o.value, 0) for o in (Outcome.OK, Outcome.ABANDONED))
+    copies = s.budget.fates["copy"] if s.budget else 0
+    judged = s.candidates - abandoned - copies
     gain = s.curve[-1][1] - s.curve[0][1] if s.curve else None
     cells = [
         (count(s.queries), "queries", f"{plural(len(s.bad_rows), 'row')} left out"),
         (
-            count(s.candidates - abandoned),
+            count(judged),
             "candidates judged",
-            f"{count(abandoned)} abandoned" * bool(s.budget)
+            f"{count(abandoned)} abandoned, {count(copies)} copies" * bool(s.budget)
             or f"{count(s.reused)} read from the journal",
         ),
-        (percent(s.ok_share), "with a rating", f"{count(s.candidates - abandoned - ok)} without"),
+        (percent(s.ok_share), "with a rating", f"{count(judged - ok)} without"),
         (percent(s.forced_share), "of ratings forced", f"{count(s.forced)} in all"),
         (percent(s.tie_rate), "of queries tied at the top", f"{percent(s.pair_tie_rate)} of pairs"),
         (num(gain), "points gained by selection", "mean best minus mean"),

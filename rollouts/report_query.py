@@ -38,6 +38,11 @@ def reason_in_words(group: GroupResult, view: str) -> str:
     """Why this candidate was chosen, as a sentence in HTML."""
     rule, tied = group.selection.rule, len(group.selection.tied)
     name = _VIEW.get(view, view)
+    if rule == "all_failed" and group.standings:
+        return (
+            "No candidate that was judged in full got a rating, so this choice says nothing about "
+            "quality."
+        )
     if rule == "all_failed":
         return "Every judgement failed, so this choice says nothing about quality."
     if rule == "only":

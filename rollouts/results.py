@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoj_reward.reward.race import Spending, Standing
+from autoj_reward.reward.race import Fate, Spending, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -69,9 +69,17 @@ class GroupResult:
         """The judgement of the chosen candidate."""
         return self.judgements[self.selection.index]
 
+    @property
+    def own(self) -> tuple[Judgement, ...]:
+        """The judgements without those of copies, which are their originals'."""
+        if not self.standings:
+            return self.judgements
+        pairs = zip(self.judgements, self.standings, strict=True)
+        return tuple(judgement for judgement, s in pairs if s.fate is not Fate.COPY)
+
     def values(self, view: str) -> tuple[float, ...]:
-        """The numbers that ranked the candidates, without those that have none."""
-        found = (judgement.view(view) for judgement in self.judgements)
+        """The numbers that ranked the candidates, without copies and those that have none."""
+        found = (judgement.view(view) for judgement in self.own)
         return tuple(value for value in found if value is not None)
 
 
@@ -80,7 +88,8 @@ class Summary:
     """The job in figures. Shares are 0..1 and None where there is nothing to divide by.
 
     view, judge: the number that ranked candidates, and the judge's fingerprint.
-    outcomes: judgements by outcome, zeros included. reused: those read back from the journal.
+    outcomes: judgements by outcome, zeros included and copies left out, here as in all shares.
+    reused: judge inputs that were read back from the journal.
     ok_share: of the candidates that were not abandoned.
     reasons, flags, rules: failed judgements by reason, flags raised, selections by deciding rule.
     forced: ok judgements whose rating had to be forced; forced_share: among ok judgements.
@@ -93,7 +102,9 @@ class Summary:
     histogram: (rating, count), ascending. comparisons: knock-out matches played to break ties.
     usage: tokens as recorded with the judgements, reused ones included. cache_hit_rate: share of
         its tokens in that were read from the engine's prefix cache, at the rating slots too.
-    seconds: by phase. The rates are over the phase `judge`, without reused judgements.
+    seconds: by phase. The rates are over the phase `judge`: critiques, or ratings of a judge that
+        writes none, and orders of comparisons that this run asked for; on a budget the cheap
+        readings are not counted.
     """
 
     view: str
@@ -132,34 +143,35 @@ def summarise(
     judge: str,
     seconds: Mapping[str, float],
     reused: int = 0,
+    new: int | None = None,
     new_usage: Usage | None = None,
     budget: float | None = None,
 ) -> Summary:
     """Count and average a job's results.
 
-    new_usage: cost of this run's own judgements. Without it, the rate of output tokens is known
-        only if nothing was reused, and None otherwise.
+    new, new_usage: number and cost of this run's own judgements. Without them the rates are known
+        only if nothing was reused, and None otherwise; one judgement a candidate is taken.
     budget: the share that the job was given, if any.
     """
-    judgements = [judgement for group in groups for judgement in group.judgements]
+    judgements = [judgement for group in groups for judgement in group.own]
     ok = [judgement for judgement in judgements if judgement.ok]
     abandoned = sum(judgement.outcome is Outcome.ABANDONED for judgement in judgements)
     failed = [j for j in judgements if not j.ok and j.outcome is not Outcome.ABANDONED]
     forced = sum(was_forced(judgement) for judgement in ok)
     usage = sum((judgement.usage for judgement in judgements), Usage())
-    if new_usage is None and not reused:
-        new_usage = usage
+    if not reused:
+        new = len(judgements) if new is None else new
+        new_usage = new_usage or usage
     values = [found for group in groups if (found := group.values(view))]
     several = [found for found in values if len(found) > 1]
     time = seconds.get(JUDGE_PHASE, 0.0)
     spent = None if budget is None else summarise_budget(budget, groups)
-    asked = spent.asked if spent else len(judgements)
     curves = [] if spent else values
     return Summary(
         view=view,
         judge=judge,
         queries=len(groups),
-        candidates=len(judgements),
+        candidates=sum(len(group.candidates) for group in groups),
         outcomes={o.value: sum(j.outcome is o for j in judgements) for o in Outcome},
         ok_share=_share(len(ok), len(judgements) - abandoned),
         reasons=_ranked(j.reason or j.outcome.value for j in failed),
@@ -181,7 +193,7 @@ def summarise(
         usage=usage,
         cache_hit_rate=_share(usage.tokens_cached, usage.tokens_in),
         seconds=dict(seconds),
-        judgements_per_second=_share(max(asked - reused, 0), time),
+        judgements_per_second=_share(new, time) if new is not None else None,
         output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,
         bad_rows=tuple(bad_rows),
         budget=spent,

@@ -22,6 +22,8 @@ from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating
 from tests.test_job import Job, judged, read
 
 Score = float | None
+LOST = math.inf
+"""Stands for a judgement that was never written, since no replica answered."""
 LENGTH = 50
 """Tokens of every critique of the scripted judge below; a reading takes one."""
 
@@ -75,6 +77,8 @@ class Judge:
 
 
 def number(value: Score, usage: Usage) -> Judgement:
+    if value == LOST:
+        return Judgement(Outcome.UNAVAILABLE, reason="no replica")
     if value is None:
         return Judgement(Outcome.UNPARSABLE, reason="no slot", usage=usage)
     sides = ((str(value - 1), 0.5), (str(value + 1), 0.5))
@@ -91,16 +95,36 @@ def once(values: Sequence[Score]) -> list[list[Score]]:
 @pytest.mark.parametrize(
     ("responses", "found"),
     [
-        pytest.param(["a b", "c", "a b"], [0, 1, 0], id="the same text"),
-        pytest.param(["Yes, it is.", "yes  it IS", "no"], [0, 0, 2], id="case, space, punctuation"),
+        pytest.param(["a b", "c", " a b\n"], [0, 1, 0], id="but for space around it"),
+        pytest.param(["Yes, it is.", "yes  it IS"], [0, 1], id="case and punctuation"),
         pytest.param(["It is 5.", "It is -5.", "It is 3.14", "It is 314"], [0, 1, 2, 3], id="sign"),
-        pytest.param(["a < b", "a > b"], [0, 1], id="symbols are words"),
-        pytest.param(["", " ", "...", ""], [0, 1, 2, 0], id="without a word only the very same"),
-        pytest.param(["", "a", "A"], [0, 1, 1], id="nothing and a word"),
+        pytest.param(["", " ", "...", ""], [0, 0, 2, 0], id="without a word"),
+        pytest.param(["", "a", "A"], [0, 1, 2], id="nothing and a word"),
     ],
 )
 def test_exact_copies(responses: list[str], found: list[int]) -> None:
     assert originals(responses) == found
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ("x = a - b", "x = a * b", "x = a + b"),
+        ("(a + b) * c", "a + (b * c)"),
+        ("2**x", "2*x"),
+        ("x = .5", "x = 5"),
+        ("-x", "x"),
+        ("n!", "n"),
+        ("[0, 1]", "(0, 1)"),
+        ("a < b", "a > b"),
+        ("paris", "PARIS"),
+        ("if a:\n    b\nc", "if a:\n    b\n    c"),
+    ],
+)
+def test_other_answers_are_no_copies(answers: tuple[str, ...]) -> None:
+    assert originals(answers) == list(range(len(answers)))
+    alike = [f"{LONG} {answer} {LONG}" for answer in answers if not answer[0].isalpha()]
+    assert originals(alike) == list(range(len(alike)))
 
 
 LONG = " ".join(f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(60))
@@ -229,16 +253,38 @@ def test_failed_critiques_never_win() -> None:
     assert Judge([9, 8], once([None, None])).within(0.9).selection.rule == "all_failed"
 
 
+def test_what_was_never_written_costs_nothing() -> None:
+    # 1.6 critiques, and the first two are lost: the third is asked for all the same.
+    judge = Judge([float(16 - n) for n in range(16)], once([LOST, LOST, *[5] * 14]))
+    found = judge.within(0.1)
+    assert found.selection.index == 2 and judge.critiques() == [(0, 0), (1, 0), (2, 0)]
+    assert [j.outcome for j in found.judgements[:3]] == ["unavailable", "unavailable", "ok"]
+    assert found.spending.full_tokens == 16 * LENGTH
+    # A critique that was written without a rating costs, but one candidate must get one.
+    judge = Judge([float(16 - n) for n in range(16)], once([None, None, *[5] * 14]))
+    assert judge.within(0.1).selection.index == 2
+    assert len(judge.critiques()) == 3
+
+
+def test_a_failed_reading_is_a_failure_unless_a_critique_came_of_it() -> None:
+    judge = Judge([9, LOST, None, 8], once([9, 9, 9, 8]))
+    found = judge.within(0.6)
+    assert [j.outcome for j in found.judgements] == ["ok", "unavailable", "unparsable", "ok"]
+    assert found.judgements[1].reason == "cheap reading: no replica"
+    assert found.standings[1].fate is Fate.OUT_OF_BUDGET and found.standings[1].cheap is None
+    assert found.selection.index == 0
+
+
 def test_copies_are_judged_once() -> None:
     judge = Judge([1, 5, 3, 4], once([1, 5, 3, 4]))
-    judge.candidates[3] = Candidate("q", "Response 1!")
+    judge.candidates[3] = Candidate("q", "response 1 ")
     found = judge.within(0.9)
     assert [s.copy_of for s in found.standings] == [None, None, None, 1]
     assert found.standings[3].fate is Fate.COPY and found.standings[3].cheap == 5
     copy, own = found.judgements[3], found.judgements[1]
     assert (copy.rating, copy.usage, copy.flags) == (own.rating, Usage(), ("copied_judgement",))
     assert found.selection.index == 1 and found.selection.tied == ()
-    assert all("Response 1!" not in item.responses for item in judge.asked)
+    assert all("response 1 " not in item.responses for item in judge.asked)
 
 
 FIRST, SECOND = Verdict.FIRST, Verdict.SECOND
@@ -302,15 +348,18 @@ def test_what_always_holds(
     found = judge.within(share, critiques=k, view=view, pairwise=False)
     full = k * len(rows)
     fates = [standing.fate for standing in found.standings]
-    # Never more critiques than the share of all, but always one.
-    assert 1 <= found.spending.asked <= max(1, math.floor(share * full + 1e-9))
+    # Never more critiques than the share of all, unless those so far gave no value.
+    values = [rows[i][1][sample] for i, sample in judge.critiques()]
+    allowed = math.floor(share * full + 1e-9)
+    assert 1 <= len(values) <= allowed or values[:-1] == [None] * (len(values) - 1)
     assert found.spending.asked == len(judge.critiques()) == full - found.spending.skipped
     # Everybody was judged or abandoned, and it says why.
     assert len(fates) == len(rows) == len(found.judgements)
     judged_in_full = {i for i, _ in judge.critiques()}
     for i, (standing, judgement) in enumerate(zip(found.standings, found.judgements, strict=True)):
         assert (standing.fate is Fate.JUDGED) == (i in judged_in_full)
-        assert (judgement.outcome is Outcome.ABANDONED) == (i not in judged_in_full)
+        gone = i not in judged_in_full and rows[i][0] is not None
+        assert (judgement.outcome is Outcome.ABANDONED) == gone
         assert bool(standing.why) == (i not in judged_in_full)
     # The winner was judged in full, and a candidate that abstains wins only if all do.
     assert found.selection.index in judged_in_full
@@ -385,7 +434,7 @@ SCRIPT = {
     "direct": {r: 1 + n for n, r in enumerate(RESPONSES)},
 }
 ROWS: list[Any] = [
-    {"query": "q1", "responses": [*RESPONSES, RESPONSES[6] + "."]},
+    {"query": "q1", "responses": [*RESPONSES, RESPONSES[6] + "\n"]},
     {"query": "q2", "responses": RESPONSES[:5]},
 ]
 

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.errors import OutputError
+from autoj_reward.reward.race import Fate, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -56,6 +58,21 @@ def group(
     candidates = tuple(Candidate("q", f"r{i}", -float(i)) for i in range(len(judgements)))
     row = QueryRow(7, "q", extra={"id": "a1", "tags": ("x", "y")})
     return GroupResult(row, candidates, judgements, Selection(index, rule, **selection))
+
+
+def test_copies_are_counted_once() -> None:
+    found = replace(
+        group(rated(8), rated(8, flags=("copied_judgement",)), rated(3)),
+        standings=(
+            Standing(Fate.JUDGED),
+            Standing(Fate.COPY, copy_of=0),
+            Standing(Fate.JUDGED),
+        ),
+    )
+    s = summarise([found], [], view="rating", judge="", seconds={})
+    assert (s.candidates, s.outcomes["ok"], s.ok_share) == (3, 2, 1)
+    assert (s.tie_rate, s.pair_tie_rate, s.spread) == (0, 0, 2.5)
+    assert s.histogram == ((3, 1), (8, 1))
 
 
 # --- curve --------------------------------------------------------------------------------------
@@ -252,16 +269,21 @@ def test_summary_ranks_by_the_view() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reused", "new_usage", "judgements", "tokens"),
+    ("reused", "new", "new_usage", "judgements", "tokens"),
     [
-        pytest.param(0, None, 2.0, 30.0, id="all-new"),
-        pytest.param(2, None, 1.0, None, id="some-reused-cost-unknown"),
-        pytest.param(2, Usage(tokens_out=40), 1.0, 20.0, id="some-reused-cost-known"),
-        pytest.param(4, Usage(), 0.0, 0.0, id="all-reused"),
+        pytest.param(0, None, None, 2.0, 30.0, id="all-new"),
+        pytest.param(2, None, None, None, None, id="some-reused-cost-unknown"),
+        pytest.param(2, 2, Usage(tokens_out=40), 1.0, 20.0, id="some-reused-cost-known"),
+        pytest.param(8, 8, Usage(tokens_out=40), 4.0, 20.0, id="several critiques a candidate"),
+        pytest.param(4, 0, Usage(), 0.0, 0.0, id="all-reused"),
     ],
 )
 def test_rates_leave_reused_judgements_out(
-    reused: int, new_usage: Usage | None, judgements: float, tokens: float | None
+    reused: int,
+    new: int | None,
+    new_usage: Usage | None,
+    judgements: float | None,
+    tokens: float | None,
 ) -> None:
     groups = [group(*[rated(5, usage=Usage(tokens_out=15))] * 4)]
     s = summarise(
@@ -271,6 +293,7 @@ def test_rates_leave_reused_judgements_out(
         judge="",
         seconds={"judge": 2.0},
         reused=reused,
+        new=new,
         new_usage=new_usage,
     )
     assert (s.judgements_per_second, s.output_tokens_per_second) == (judgements, tokens)

@@ -23,8 +23,8 @@ FIRST = 0.5
 class Budgeted:
     """The choice, and of every candidate its judgement and its standing, in order.
 
-    An abandoned candidate's judgement has the outcome ABANDONED; a copy's is its original's, at no
-    cost and flagged `copied_judgement`.
+    An abandoned candidate's judgement has the outcome ABANDONED, or that of its cheap reading if
+    this failed; a copy's is its original's, at no cost and flagged `copied_judgement`.
     """
 
     selection: Selection
@@ -50,8 +50,9 @@ async def select_within(
     that differs. The budget is `share` (over 0, at most 1) of its tokens, every critique taken at
     the mean length of this query's so far. Nothing is started that would not fit: neither a
     critique nor one order of a comparison, each taken as one mean critique. So there are never
-    more of them than `share` of full judging's critiques, less what the cheap pass wrote; but one
-    candidate always gets its first critique. In tokens that is exact as far as lengths are equal.
+    more of them than `share` of full judging's critiques, less what the cheap pass wrote; but as
+    long as no candidate has a value, the next one gets its first critique. In tokens that is exact
+    as far as lengths are equal. What the judge never wrote, since it failed before, costs nothing.
 
     1. Copies (`copies.originals`) are judged once, as the first of them.
     2. Cheap pass: the expected rating at the slot right after the prompt, of every original.

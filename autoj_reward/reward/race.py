@@ -49,7 +49,8 @@ class Spending:
         were asked for, comparisons by order. skipped: critiques that full judging would have asked
         for besides.
     full_tokens: estimate of what full judging would have written: the mean critique that was
-        written here, times the critiques of all responses that differ.
+        written here, times the critiques of all responses that differ. A judgement that was never
+        written, since the judge could not be reached, say, counts in none of this.
     """
 
     cheap: Usage
@@ -88,10 +89,10 @@ class Race:
         """Mean critiques that the budget still allows, a share of it kept back."""
         if self._share >= 1:
             return self._full
-        spent = self.spending()
-        mean = spent.critiques.tokens_out / spent.asked if spent.asked else 0.0
-        cheap = spent.cheap.tokens_out / mean if mean else 0.0
-        started = spent.asked + spent.orders
+        critiques = self._critiques()
+        mean = _mean_written(critiques)
+        cheap = sum(j.usage.tokens_out for j in self._glances.values()) / mean if mean else 0.0
+        started = len(_written([*critiques, *self._orders]))
         return math.floor(self._share * (1 - kept) * self._full - cheap - started + 1e-9)
 
     async def glance(self) -> None:
@@ -120,7 +121,7 @@ class Race:
             room = self._room(kept)
             if len(self.samples) < 2:  # one alone leaves nothing to repeat or to compare
                 room = max(room, min(1, self._room()))
-            size = -(-room // 2)
+            size = -(-room // 2) if self._means() else 1
         out = Fate.OUT_OF_BUDGET, "the budget was used up"
         self._abandoned |= dict.fromkeys(waiting, out)
 
@@ -200,6 +201,8 @@ class Race:
         glance = self._glances.get(index)
         if index not in self.samples:
             assert glance is not None  # whom nobody glanced at was judged
+            if not glance.ok:
+                return replace(glance, reason=f"cheap reading: {glance.reason or glance.outcome}")
             return Judgement(
                 Outcome.ABANDONED,
                 reason=f"after the cheap reading: {self._abandoned[index][1]}",
@@ -232,19 +235,32 @@ class Race:
 
     def spending(self) -> Spending:
         """What has been spent so far."""
-        by_text = {self._candidates[i].response: own for i, own in self.samples.items()}
-        written = [j for own in by_text.values() for j in own]
-        critiques = sum((j.usage for j in written), Usage())
+        critiques = self._critiques()
         return Spending(
             cheap=sum((j.usage for j in self._glances.values()), Usage()),
-            critiques=critiques,
+            critiques=sum((j.usage for j in critiques), Usage()),
             comparisons=sum((j.usage for j in self._orders), Usage()),
             readings=len(self._glances),
-            asked=len(written),
+            asked=len(critiques),
             orders=len(self._orders),
-            skipped=self._full - len(written) if self._share < 1 else 0,
-            full_tokens=critiques.tokens_out / len(written) * self._full if written else 0.0,
+            skipped=self._full - len(critiques) if self._share < 1 else 0,
+            full_tokens=_mean_written(critiques) * self._full,
         )
+
+    def _critiques(self) -> list[Judgement]:
+        """Those asked for so far, of equal texts once."""
+        by_text = {self._candidates[i].response: own for i, own in self.samples.items()}
+        return [j for own in by_text.values() for j in own]
+
+
+def _written(judgements: Sequence[Judgement]) -> list[Judgement]:
+    return [j for j in judgements if j.ok or j.usage.tokens_out]
+
+
+def _mean_written(judgements: Sequence[Judgement]) -> float:
+    """Mean tokens of the judgements that were written; 0 without any."""
+    written = _written(judgements)
+    return sum(j.usage.tokens_out for j in written) / len(written) if written else 0.0
 
 
 def _copied(judgement: Judgement) -> Judgement:
