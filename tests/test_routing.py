@@ -1,21 +1,33 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.fake import latency_s
 from autoj_reward.serve.backend import LocalBackend
 from autoj_reward.serve.client import RewardClient
 from autoj_reward.serve.replica import JudgeReplica
 from autoj_reward.types import Candidate
 from experiments import routing
-from experiments.routing import Pool, RoutingConfig, Seen, feed, figures, groups, measure
+from experiments.routing import (
+    Pool,
+    RoutingConfig,
+    Seen,
+    feed,
+    figures,
+    groups,
+    makespan,
+    measure,
+)
 from experiments.routing_report import render
+
+ROOT = Path(__file__).parents[1]
 
 
 def config(**given: Any) -> RoutingConfig:
@@ -41,9 +53,12 @@ async def test_every_candidate_is_answered_once() -> None:
     found = await measure(config())
     assert (found["answered"], found["told"], found["wrong"]) == (300, 300, 0)
     assert found["seconds"] >= found["ideal_s"] > 0
+    assert found["scheduled_s"] >= found["ideal_s"]
     text = render({"command": "c", "at": "today", "config": config().model_dump(), "run": found})
     assert "| candidates; answered, reported | 300; 300, 300 |" in text
     assert "| replicas | 4, this process |" in text
+    assert f"| {found['seconds']:.1f}; {found['scheduled_s']:.1f}; {found['ideal_s']:.1f} |" in text
+    assert "the ratio is to it" in text
 
 
 async def test_only_a_window_of_the_stream_is_read_ahead() -> None:
@@ -84,13 +99,27 @@ async def test_what_an_engine_has_no_place_for_waits() -> None:
     assert seconds[1] < 0.04 <= seconds[2]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "places", "found"),
+    [
+        pytest.param([3, 1, 1, 4], 2, 6, id="the last one waits for the second place, free at 2"),
+        pytest.param([4, 3, 1, 1], 2, 5, id="the order counts"),
+        pytest.param([2, 7], 3, 7, id="places to spare"),
+        pytest.param([1, 2, 3], 1, 6, id="one place"),
+    ],
+)
+def test_a_schedule_by_hand(seconds: list[float], places: int, found: float) -> None:
+    assert makespan(seconds, places) == found
+
+
 def test_the_figures_by_hand() -> None:
     own = config(latency_spread=0)
     seen = Seen(answered=300, wrong=0, told=300, rss_mib=[50.0] * 10 + [60.0] * 90)
-    found = figures(own, seen, 0.1875, 0.5, [0.001] * 99 + [0.1])
+    found = figures(own, seen, 0.2, 0.5, [0.001] * 99 + [0.1])
     assert found["ideal_s"] == pytest.approx(300 * 0.01 / 32)
+    assert found["scheduled_s"] == pytest.approx(0.1)  # 300 on 32 places: the tenth turn has 12
     assert found["ratio"] == pytest.approx(2)
-    assert found["per_second"] == 1600
+    assert found["per_second"] == 1500
     assert found["added_p50_s"] == 0.001
     assert found["rss_mib"] == (60, 60)
 
@@ -100,6 +129,17 @@ def test_the_median_of_the_drawn_seconds_is_the_scripts() -> None:
     drawn = sorted(latency_s(script, f"r{n}") for n in range(1001))
     assert drawn[500] == pytest.approx(2.0, rel=0.05)
     assert drawn[841] / drawn[500] == pytest.approx(1.35, rel=0.05)  # e^0.3: one sigma
+
+
+def test_the_stated_rate_of_a_replica_is_that_of_the_config() -> None:
+    own = load_config(RoutingConfig, ROOT / "configs/routing.yaml")
+    mean = own.latency_s * math.exp(own.latency_spread**2 / 2)  # of the log-normal
+    stated = (
+        f"{mean:.2f} s by the mean, are {60 * own.concurrent / mean:.0f} a minute",
+        f"{60 * own.concurrent / mean:.0f} judgements a minute each",
+    )
+    for path, said in zip(("configs/routing.yaml", "docs/throughput.md"), stated, strict=True):
+        assert said in " ".join((ROOT / path).read_text().replace("\n# ", "\n").split())
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

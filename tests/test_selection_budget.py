@@ -17,8 +17,10 @@ from experiments.ablation.measures import Draws
 from experiments.selection_budget.__main__ import main
 from experiments.selection_budget.config import NoisyJudge, SelectionBudgetConfig, Simulation
 from experiments.selection_budget.figures import choose, measure
+from experiments.selection_budget.report import render_text
 from experiments.selection_budget.scenes import simulated
 from experiments.selection_budget.strategies import Scene, strategies
+from rollouts.files import plain
 from tests.test_ablation import Ablation, N, write_rows
 
 ROOT = Path(__file__).parent.parent
@@ -63,15 +65,14 @@ def table_of(numbers: dict[str, list[float]]) -> Scene:
     return Scene(candidates, np.array(numbers["gold"]), judges)
 
 
-SCENE = table_of(
-    {
-        "gold": [0.0, 1.0, 2.0, 3.0],
-        "cheap": [1.0, 4.0, 3.0, 2.0],
-        "full": [1.0, 2.0, 9.0, 8.0],
-        "scalar": [5.0, 1.0, 2.0, 6.0],
-        "wins": [0.0, 3.0, 1.0, 9.0],
-    }
-)
+NUMBERS = {
+    "gold": [0.0, 1.0, 2.0, 3.0],
+    "cheap": [1.0, 4.0, 3.0, 2.0],
+    "full": [1.0, 2.0, 9.0, 8.0],
+    "scalar": [5.0, 1.0, 2.0, 6.0],
+    "wins": [0.0, 3.0, 1.0, 9.0],
+}
+SCENE = table_of(NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,34 @@ def test_figures_by_hand() -> None:
         "strategy": "halving 50%",
         "within_written": True,
         "within_computed": False,
-        "keeps_gain": False,
-        "inside": False,
+        "not_below_full": False,
+        "at_least_full_low": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("gold", "queries", "difference", "gain"),
+    [
+        pytest.param([0.0, 1.0, 2.0, 3.0], 2, "is below 0", "below", id="worse"),
+        pytest.param([0.0, 1.0, 1.0, 3.0], 2, "is not below 0", "at least", id="as good"),
+        pytest.param([0.0, 3.0, 1.0, 2.0], 2, "is not below 0", "at least", id="better"),
+        pytest.param(
+            [0.0, 1.0, 2.0, 3.0], 1, "is undefined", "not comparable to", id="no interval"
+        ),
+    ],
+)
+def test_what_is_said_of_the_target(
+    gold: list[float], queries: int, difference: str, gain: str
+) -> None:
+    """Full judging chooses candidate 2, halving candidate 1; only "not worse" is claimed."""
+    own = measured([table_of(NUMBERS | {"gold": gold})] * queries, (0.5,))
+    machine = {"processor": "P", "cores": 2, "memory_gib": 4, "gpus": []}
+    found = {"command": "c", "at": "today", "machine": machine, "parts": ALL, "view": "expected"}
+    text = render_text(plain(found | {"bootstrap": FEW.rounds, "judges": {"j": own}}))
+    assert (
+        f"the interval of its difference to full judging {difference}, and its gain is {gain} the "
+        "lower end of full judging's own interval."
+    ) in text
 
 
 # The simulation.
@@ -262,6 +288,7 @@ def test_the_simulated_part_needs_no_other(tmp_path: Path) -> None:
         pytest.param(["--set", "shares=[0.2, 1.5]"], "between 0 and 1", id="share"),
         pytest.param(["--set", "target=0.3"], "is one of them", id="target"),
         pytest.param(["--set", "finalists=[1]"], "needs two", id="finalists"),
+        pytest.param(["--set", "finalists=[]"], "finalists", id="no finalists"),
         pytest.param(["--set", "base=nowhere.yaml"], "nowhere.yaml", id="base"),
     ],
 )

@@ -254,6 +254,11 @@ def test_the_table_of_the_slots() -> None:
     assert (alone["ratio"], alone["slots"], alone["difference"]) == (1, 0, None)
     assert (two["ratio"], two["slots"], two["difference"]) == (pytest.approx(1.15), 2, 0)
     assert (top["ratio"], top["slots"], top["difference"]) == (2, 1, 0.125)
+    machine = {"processor": "P", "cores": 2, "gpus": []}
+    part = {"rows": [alone, two, top]}
+    text = render({"command": "c", "at": "today", "machine": machine, "slots": part})
+    assert f"| {slots.TWO_PASS} | 1.70 s (1.20, 2.20) | 1.150 | 2 of 2 | 0 |" in text
+    assert "in the same round, median over the rounds" in text
 
 
 class Model:

@@ -80,7 +80,7 @@ class SelectionBudgetConfig(Block):
     parts: tuple[str, ...] = ("recorded", "scalar", "simulated")
     shares: tuple[float, ...] = (0.1, 0.2, 0.35, 0.5, 0.75)
     target: float = Field(0.35, gt=0, lt=1)
-    finalists: tuple[int, ...] = (2, 4)
+    finalists: tuple[int, ...] = Field((2, 4), min_length=1)
     view: View = "expected"
     systems: Systems | None = None
     k: int = Field(4, ge=2, le=64)
@@ -95,7 +95,7 @@ class SelectionBudgetConfig(Block):
                 f"shares {list(self.shares)} lie between 0 and 1, and target {self.target} is one "
                 "of them"
             )
-        if min(self.finalists, default=2) < 2:
+        if min(self.finalists) < 2:
             raise ValueError(f"finalists {list(self.finalists)}: a knock-out needs two")
         return self
 

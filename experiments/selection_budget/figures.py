@@ -62,10 +62,11 @@ def measure(scenes: Sequence[Scene], chosen: Chosen, target: float, draws: Draws
 
 
 def _tested(rows: Mapping[str, Any], target: float) -> dict[str, Any]:
-    """Whether halving at the target's share keeps full judging's gain and its share of the tokens.
+    """Whether halving at the target's share keeps to it, and is not worse than full judging.
 
-    keeps_gain: the interval of the paired difference reaches 0. inside: the weaker claim that its
-    gain lies inside full judging's own interval.
+    not_below_full: the interval of the paired difference is not below 0; it may be above.
+    at_least_full_low: the weaker claim that its gain is at least the lower end of full judging's
+    own interval. None without an interval.
     """
     name = halving(target)
     own, full = rows[name], rows[FULL]["recovered"]
@@ -74,8 +75,8 @@ def _tested(rows: Mapping[str, Any], target: float) -> dict[str, Any]:
         "strategy": name,
         "within_written": own["written"] <= target,
         "within_computed": own["computed"] <= target,
-        "keeps_gain": None if high is None else high >= 0,
-        "inside": None if None in (value, full.low) else full.low <= value,
+        "not_below_full": None if high is None else high >= 0,
+        "at_least_full_low": None if None in (value, full.low) else full.low <= value,
     }
 
 

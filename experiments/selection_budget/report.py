@@ -53,15 +53,16 @@ def _rows(strategies: Mapping[str, Any]) -> Table:
 
 def _verdict(own: Mapping[str, Any]) -> str:
     told, target = own.get("about", ""), own["target"]
-    kept = {True: "reaches 0", False: "stays below 0", None: "is undefined"}[target["keeps_gain"]]
-    inside = {True: "inside", False: "below", None: "not comparable to"}[target["inside"]]
+    difference = {True: "is not below 0", False: "is below 0", None: "is undefined"}
+    gain = {True: "at least", False: "below", None: "not comparable to"}
     wrote, read = (
         "within" if target[kind] else "over" for kind in ("within_written", "within_computed")
     )
     return (
         f"{told} {target['strategy']}: {wrote} its share of tokens written, {read} it of tokens "
-        f"computed; the interval of its difference to full judging {kept}, and its "
-        f"gain is {inside} full judging's own interval."
+        "computed; the interval of its difference to full judging "
+        f"{difference[target['not_below_full']]}, and its gain is "
+        f"{gain[target['at_least_full_low']]} the lower end of full judging's own interval."
     ).strip()
 
 

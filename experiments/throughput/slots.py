@@ -91,7 +91,10 @@ def in_one_pass(slot: Slot, prompt: int, own: Any) -> dict[int, float] | None:
 def rows(
     seconds: Mapping[str, Sequence[float]], found: Mapping[str, Found]
 ) -> list[dict[str, Any]]:
-    """What each way took, how many slots it read, and how far it is from two passes."""
+    """What each way took, how many slots it read, and how far it is from two passes.
+
+    ratio: to critiques alone in the same round, the median over the rounds.
+    """
     return [
         {
             "reading": name,

@@ -99,7 +99,7 @@ def _slots(part: dict[str, Any]) -> Table:
         *(
             (
                 row["reading"],
-                f"{row['seconds']:.2f} s",
+                _seconds(row),
                 f"{row['ratio']:.3f}",
                 f"{row['slots']} of {row['judgements']}",
                 "" if row["difference"] is None else f"{row['difference']:.2g}",
@@ -154,8 +154,9 @@ TABLES = {
     "slots": (
         "Log-probabilities at the rating slot",
         _slots,
-        "Slots read: by one pass only where the judge wrote its rating itself. Largest difference: "
-        "of a first label token's probability to the two-pass reading.",
+        "To critiques alone: seconds over those of critiques alone in the same round, median over "
+        "the rounds. Slots read: by one pass only where the judge wrote its rating itself. Largest "
+        "difference: of a first label token's probability to the two-pass reading.",
     ),
     "replicas": (
         "Replicas",
