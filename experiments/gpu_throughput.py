@@ -27,6 +27,7 @@ from autoj_reward.config import Block, EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.markdown import table
 from autoj_reward.models import ResolvedModel
+from experiments import prefix_cache
 from experiments.command import run_command
 from experiments.gpu_throughput_work import Prompts, make_prompts, output_lengths, write_shape
 from experiments.machine import describe_machine
@@ -117,7 +118,9 @@ def measure(
     folder: Path,
     prompts: Prompts,
 ) -> list[dict[str, Any]]:
-    """Rows of one variant: rating only and with critique, on one engine with its cache emptied."""
+    """Rows of one variant: rating only and with critique, on one engine with its cache emptied.
+
+    Raises EngineError if the cache cannot be emptied, ModelError for outputs of other lengths."""
     from vllm import LLM
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
@@ -130,7 +133,7 @@ def measure(
             ("rating only", [READS] * len(prompts.ids)),
             ("with critique", [critique + READS for critique in outputs]),
         ):
-            llm.reset_prefix_cache()
+            prefix_cache.empty(llm)
             seconds = generate(llm, prompts.ids, tokens)
             asked = Work(
                 prefix=prompts.prefix,

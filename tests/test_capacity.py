@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,35 @@ def test_levers_of_the_13b_judge_on_an_h200() -> None:
     assert levers["fp8 KV"]["sequences"] >= 2 * levers["none"]["sequences"]
 
 
+def test_a_lever_that_does_not_fit_says_so() -> None:
+    # In bf16 the weights take 24.2 GiB, the memory has 24; in fp8 the sequences fit.
+    found = make_plan(config(gpu="rtx-4090", weights="fp8"))
+    levers = {row["lever"]: row for row in found["levers"]}
+    for name in ("none", "fp8 KV", "prefix sharing", "critiques of a third"):
+        assert {levers[name][key] for key in ("per_minute", "sequences", "bound")} == {None}
+    assert levers["all"]["per_minute"] > levers["fp8 weights"]["per_minute"] > 0
+    assert {row["gain"] for row in found["levers"]} == {None}
+    assert '"per_minute": null' in json.dumps(found)
+    printed = render(found)
+    assert "| none | does not fit | - | - | - |" in printed
+    assert re.search(r"\| fp8 weights \| \d+ \| - \| \d+ \| KV memory \|", printed)
+
+
+def test_a_given_kv_cache_must_fit_beside_the_weights() -> None:
+    # 24.2 GiB of weights and 2 of KV; the share of the memory does not count, as in vLLM.
+    cut = {"memory_share": 0.1, "kv_cache_gib": 2.0}
+    work = works(Lengths())["with critique"]
+    for memory, devices in ((26.5, 1), (13.25, 2)):
+        machine = H200.model_copy(update={"memory_gib": memory})
+        serving = Serving(**cut, tensor_parallel=devices)
+        assert fitting(LLAMA, machine, serving, work) == 5
+        tight = machine.model_copy(update={"memory_gib": memory - 0.5 / devices})
+        with pytest.raises(
+            ModelError, match=r"kv_cache_gib 2 more, of 26\.0 GiB: lower kv_cache_gib, use"
+        ):
+            fitting(LLAMA, tight, serving, work)
+
+
 def test_the_command_prints_tables_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan(gpu="h200", wanted=1000.0, price=2.5) == 0
     said = capsys.readouterr().out
@@ -238,9 +268,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown GPU": ({"gpu": "h2000"}, "'h2000' is not in the table: use one of a100-40, a100-80"),
     "unknown model": ({"model": "llama-4"}, "no shape of 'llama-4'.*qwen2.5-7b"),
     "does not fit": ({"gpu": "rtx-4090"}, "does not fit: its weights take 24.2 GiB.*fp8 weights"),
+    "fp8 does not fit": (
+        {"gpu": "rtx-4090", "model": "qwen2.5-32b", "weights": "fp8"},
+        r"does not fit: .*in fp8, .*use more devices \(tensor_parallel is 1\) or a device",
+    ),
+    "KV cache does not fit": (
+        {"gpu": "rtx-4090", "kv_cache_gib": 2},
+        "24.2 GiB in bf16, and kv_cache_gib 2 more, of 24.0 GiB: use more devices",
+    ),
+    "KV cache too small": ({"kv_cache_gib": 0.1}, "0.1 GiB does not hold .*: raise kv_cache_gib"),
     "heads": ({"tensor_parallel": 3}, "3 does not divide the 40 attention.*1, 2, 4, 5, 8"),
     "custom, unmeasured": ({"gpu": "custom", "tflops": 9}, "needs --tflops, --bandwidth and"),
     "cpu, unmeasured": ({"gpu": "cpu"}, "needs --tflops and --bandwidth, or --measure"),
+    "fp8 peak of a known one": ({"tflops_fp8": 9}, "are for --gpu custom or cpu, not h200"),
+    "figures and measured": (
+        {"gpu": "cpu", "measure": True, "tflops_fp8": 9},
+        "--measure takes no --tflops, --tflops-fp8",
+    ),
     "peaks of a known one": ({"tflops": 9}, "are for --gpu custom or cpu, not h200"),
     "GPU not measured": ({"measure": True}, "use --gpu cpu, not h200"),
     "no float32 peak": ({"weights": "float32"}, "no peak in float32.*plan weights and kv in bf16"),
@@ -273,6 +317,22 @@ def test_custom_devices() -> None:
     flags = {"gpu": "custom", "tflops": 989, "bandwidth": 4800, "memory": 140.4}
     own, known = make_plan(config(**flags)), make_plan(config())
     assert own["rates"] == known["rates"]
+    both = {"weights": "fp8", "kv": "fp8"}
+    own, known = make_plan(config(**flags, tflops_fp8=1979, **both)), make_plan(config(**both))
+    assert own["rates"] == known["rates"] and own["levers"] == known["levers"]
+
+
+def test_a_custom_device_without_fp8_units_computes_in_bf16() -> None:
+    flags = {"gpu": "custom", "tflops": 312, "bandwidth": 2039, "memory": 80, "weights": "fp8"}
+    own, known = make_plan(config(**flags)), make_plan(config(gpu="a100-80", weights="fp8"))
+    assert own["rates"] == known["rates"] and own["levers"] == known["levers"]
+    assert own["device"]["tflops"] == {"bf16": 312}
+
+
+def test_the_peak_of_float32_weights_is_in_float32() -> None:
+    flags = {"gpu": "cpu", "tflops": 0.3, "bandwidth": 25, "memory": 24, "model": "default"}
+    found = make_plan(config(**flags, weights="float32", kv="float32", kv_cache_gib=2))
+    assert found["device"]["tflops"] == {"float32": 0.3}
 
 
 def test_gpus_by_the_name_they_report() -> None:

@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,17 @@ import yaml
 from autoj_reward.capacity.roofline import READS, Lengths
 from autoj_reward.capacity.shape import find_shape, shape_of
 from autoj_reward.config import check
-from autoj_reward.errors import ConfigError
-from experiments.gpu_throughput import GpuThroughputConfig, arguments, before, main, run
+from autoj_reward.errors import ConfigError, EngineError
+from experiments.gpu_throughput import (
+    GpuThroughputConfig,
+    arguments,
+    before,
+    main,
+    measure,
+    run,
+)
 from experiments.gpu_throughput_work import (
+    Prompts,
     common_prefix,
     make_prompts,
     output_lengths,
@@ -143,6 +152,55 @@ def test_an_earlier_run_counts_only_if_it_was_the_same(tmp_path: Path) -> None:
     assert before(path, given, given.machine)["rows"] == [kept]
     with pytest.raises(ConfigError, match="other settings"):
         before(path, config(tmp_path, seed=1), given.machine)
+
+
+class Model:
+    """A vllm.LLM that writes as much as it is told; its prefix cache is emptied at the third try
+    after each generation, or never."""
+
+    def __init__(self, emptied: bool) -> None:
+        self.tries, self.emptied, self.full = 0, emptied, False
+        self.filled: list[bool] = []
+        core = SimpleNamespace(shutdown=lambda: None)
+        self.llm_engine = SimpleNamespace(engine_core=core)
+
+    def reset_prefix_cache(self) -> bool:
+        self.tries += 1
+        self.full = not (self.emptied and self.tries % 3 == 0)
+        return not self.full
+
+    def generate(self, given: list[Any], params: list[dict[str, Any]], use_tqdm: bool) -> list[Any]:
+        self.filled.append(self.full)
+        self.full = True
+        lengths = [one["max_tokens"] for one in params]
+        return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[0] * n)]) for n in lengths]
+
+
+def measured_by(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Rows of a variant, with this model in vLLM's place."""
+    vllm = SimpleNamespace(LLM=lambda **_: model, SamplingParams=dict)
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setattr("experiments.prefix_cache.WAIT_S", 0)
+    given, prompts = config(tmp_path), Prompts([[1, 2, 3], [1, 2, 4]], 2)
+    assert given.machine
+    shape = shape_of(TINY, "tiny")
+    return measure(given, given.variants["plain"], shape, given.machine, tmp_path, prompts)
+
+
+def test_each_work_begins_with_an_empty_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(emptied=True)
+    rows = measured_by(model, tmp_path, monkeypatch)
+    assert [row["work"] for row in rows] == ["rating only", "with critique"]
+    assert model.filled == [False, False, False] and model.tries == 6
+
+
+def test_a_cache_that_stays_full_ends_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EngineError, match="prefix cache cannot be emptied"):
+        measured_by(Model(emptied=False), tmp_path, monkeypatch)
 
 
 @pytest.mark.engine

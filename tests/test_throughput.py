@@ -335,7 +335,7 @@ def test_a_cache_that_cannot_be_emptied_is_an_error(
     monkeypatch.setattr(model, "reset_prefix_cache", lambda: next(states))
     bare.forget()
     monkeypatch.setattr(model, "reset_prefix_cache", lambda: False)
-    monkeypatch.setattr("experiments.throughput.bare.FORGET_TRIES", 1)
+    monkeypatch.setattr("experiments.prefix_cache.TRIES", 1)
     with pytest.raises(EngineError, match="still has work"):
         bare.forget()
 

@@ -8,7 +8,8 @@ from typing import Any
 PRECISIONS = ("float32", "bf16", "fp8")
 OPTIONS: dict[str, tuple[type, str, str]] = {
     "model": (str, "NAME", "a model known by name, or a folder with config.json (llama-2-13b)"),
-    "tflops": (float, "T", "dense peak in the precision of the weights (gpu custom or cpu)"),
+    "tflops": (float, "T", "dense bf16 peak; float32 with float32 weights (gpu custom or cpu)"),
+    "tflops-fp8": (float, "T", "dense fp8 peak (gpu custom; without it fp8 computes in bf16)"),
     "bandwidth": (float, "GB/S", "memory bandwidth (gpu custom or cpu)"),
     "memory": (float, "GIB", "memory of a device (gpu custom; cpu: this machine's)"),
     "template": (int, "TOKENS", "judge's template before the response (40)"),
@@ -19,7 +20,7 @@ OPTIONS: dict[str, tuple[type, str, str]] = {
     "candidates": (int, "N", "responses a query (32)"),
     "tensor-parallel": (int, "N", "devices an engine (1)"),
     "memory-share": (float, "SHARE", "of a device's memory for weights and KV cache (0.9)"),
-    "kv-cache-gib": (float, "GIB", "KV cache of an engine, where it has a size of its own"),
+    "kv-cache-gib": (float, "GIB", "KV cache of an engine, in place of what memory-share leaves"),
     "max-sequences": (int, "N", "most sequences at once (no limit but memory)"),
     "efficiency": (float, "SHARE", "share of peak that is reached (1: the roofline)"),
     "price": (float, "PRICE", "of a device-hour, in your currency: prints the cost"),

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.capacity.machine import Machine, find_gpu, measure, memory_here
-from autoj_reward.capacity.roofline import Lengths, Serving, roofline, works
-from autoj_reward.capacity.shape import ModelShape, find_shape
+from autoj_reward.capacity.roofline import Lengths, Rate, Serving, roofline, works
+from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
 from autoj_reward.config import check
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.markdown import table
 
 ASSUMPTIONS = (
@@ -22,6 +22,7 @@ ASSUMPTIONS = (
     "sharing saves prefill and memory of a query's prefix; each sequence still reads all its KV",
     "no time for communication of tensor-parallel devices, sampling, scheduling, or tokenizing",
     "no memory but weights and KV; fp8 weights leave head, embedding and attention in bf16",
+    "fp8 weights compute in bf16 on a device with no fp8 peak above",
     "a comparison's template is as long as a rating's",
 )
 
@@ -29,13 +30,15 @@ ASSUMPTIONS = (
 class PlanConfig(Lengths, Serving):
     """The flags of the command.
 
-    tflops, bandwidth, memory: of `custom` and `cpu`. wanted: judgements a minute. price: of a
-    device-hour, in any currency; there is no default.
+    tflops, tflops_fp8, bandwidth, memory: of `custom` and `cpu`; tflops in bf16, in float32 for
+    float32 weights. wanted: judgements a minute. price: of a device-hour, in any currency; there
+    is no default.
     """
 
     gpu: str
     model: str = "llama-2-13b"
     tflops: float | None = Field(None, gt=0)
+    tflops_fp8: float | None = Field(None, gt=0)
     bandwidth: float | None = Field(None, gt=0)
     memory: float | None = Field(None, gt=0)
     measure: bool = False
@@ -79,18 +82,21 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
 
 def find_machine(config: PlanConfig) -> Machine:
     """The device of the flags: of the table, measured here, or given. Raises ConfigError."""
-    given = (config.tflops, config.bandwidth, config.memory)
+    given = (config.tflops, config.tflops_fp8, config.bandwidth, config.memory)
     if config.measure and config.gpu != "cpu":
         raise ConfigError(f"--measure times this machine's cores: use --gpu cpu, not {config.gpu}")
     if config.gpu not in ("cpu", "custom"):
         if any(given):
             raise ConfigError(
-                f"--tflops, --bandwidth and --memory are for --gpu custom or cpu, not {config.gpu}"
+                "--tflops, --tflops-fp8, --bandwidth and --memory are for --gpu custom or cpu, not "
+                f"{config.gpu}"
             )
         return find_gpu(config.gpu)
     if config.measure:
         if any(given):
-            raise ConfigError("--measure finds --tflops, --bandwidth and --memory: leave them out")
+            raise ConfigError(
+                "--measure takes no --tflops, --tflops-fp8, --bandwidth or --memory: leave them out"
+            )
         return measure()
     memory = config.memory or (memory_here() if config.gpu == "cpu" else None)
     if config.tflops is None or config.bandwidth is None or memory is None:
@@ -98,16 +104,16 @@ def find_machine(config: PlanConfig) -> Machine:
             "--tflops, --bandwidth and --memory"
         )  # fmt: skip
         raise ConfigError(f"--gpu {config.gpu} needs {needed}")
-    return Machine(
-        tflops={config.weights: config.tflops},
-        bandwidth_gbs=config.bandwidth,
-        memory_gib=memory,
-    )
+    tflops = {unquantised(config.weights): config.tflops}
+    if config.tflops_fp8 is not None:
+        tflops["fp8"] = config.tflops_fp8
+    return Machine(tflops=tflops, bandwidth_gbs=config.bandwidth, memory_gib=memory)
 
 
 def levers(shape: ModelShape, machine: Machine, config: PlanConfig) -> list[dict[str, Any]]:
     """The rate with critiques: with no lever, with each alone, with all. The base is the plan
-    without a prefix cache, in bf16 (float32 stays), with the critique as given."""
+    without a prefix cache, in bf16 (float32 stays), with the critique as given. A rate that
+    does not fit on the device is None, and so is a gain without both of its rates."""
     base = "float32" if config.weights == "float32" else "bf16"
     plain = {"sharing": False, "weights": base, "kv": base}
     single: dict[str, dict[str, Any]] = {
@@ -122,16 +128,27 @@ def levers(shape: ModelShape, machine: Machine, config: PlanConfig) -> list[dict
     rows: list[dict[str, Any]] = []
     for name, change in {"none": {}, **single, "all": every}.items():
         changed = config.model_copy(update={**plain, **change})
-        rate = roofline(shape, machine, changed, works(changed)["with critique"])
+        rate = _fitting_rate(shape, machine, changed)
         rows.append(
             {
                 "lever": name,
-                "per_minute": rate.per_minute,
-                "sequences": rate.sequences,
-                "bound": rate.bound,
+                "per_minute": rate and rate.per_minute,
+                "sequences": rate and rate.sequences,
+                "bound": rate and rate.bound,
             }
         )
-    return [row | {"gain": row["per_minute"] / rows[0]["per_minute"]} for row in rows]
+    unaided = rows[0]["per_minute"]
+    return [
+        row | {"gain": unaided and row["per_minute"] and row["per_minute"] / unaided}
+        for row in rows
+    ]
+
+
+def _fitting_rate(shape: ModelShape, machine: Machine, config: PlanConfig) -> Rate | None:
+    try:
+        return roofline(shape, machine, config, works(config)["with critique"])
+    except ModelError:
+        return None
 
 
 def _rate(shape: ModelShape, machine: Machine, config: PlanConfig, name: str) -> dict[str, Any]:
@@ -177,22 +194,20 @@ def render(found: dict[str, Any]) -> str:
         "",
         *table(
             ["lever", "judgements a minute, with critique", "gain", "at once", "bound by"],
-            [
-                [
-                    row["lever"],
-                    figure(row["per_minute"]),
-                    f"{row['gain']:.2f}",
-                    str(row["sequences"]),
-                    row["bound"],
-                ]
-                for row in found["levers"]
-            ],
+            map(_lever_cells, found["levers"]),
         ),
         "",
         "Assumed:",
         *(f"- {line}" for line in found["assumptions"]),
     ]
     return "\n".join(lines)
+
+
+def _lever_cells(row: dict[str, Any]) -> list[str]:
+    if row["per_minute"] is None:
+        return [row["lever"], "does not fit", "-", "-", "-"]
+    gain = "-" if row["gain"] is None else f"{row['gain']:.2f}"
+    return [row["lever"], figure(row["per_minute"]), gain, str(row["sequences"]), row["bound"]]
 
 
 def figure(value: float) -> str:

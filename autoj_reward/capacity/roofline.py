@@ -42,7 +42,8 @@ class Serving(Block):
     """How the model is served.
 
     tensor_parallel: devices an engine. memory_share: of each device's memory, for weights and KV.
-    kv_cache_gib: KV cache of an engine where it has a size of its own (CPU replicas).
+    kv_cache_gib: KV cache of an engine where it has a size of its own (CPU replicas); as in vLLM,
+    memory_share then counts for nothing, and weights and KV may take the whole memory.
     max_sequences: most sequences that the engine runs at once, or that the job has.
     efficiency: share of peak compute and bandwidth that is reached; 1 is the roofline.
     """
@@ -140,13 +141,18 @@ def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) 
 
 
 def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> int:
-    """Sequences whose KV fits at once, each with half of its output written."""
-    weights = shape.weight_bytes(serving.weights)
-    memory = machine.memory_gib * serving.memory_share * serving.tensor_parallel * 2**30
-    room = memory - weights
-    if serving.kv_cache_gib is not None:
-        room = serving.kv_cache_gib * 2**30
-    tokens = room / _kv_bytes(shape, serving)
+    """Sequences whose KV fits at once, each with half of its output written. Raises ModelError
+    where the weights, the KV cache or a single sequence does not fit."""
+    weights = shape.weight_bytes(serving.weights) / 2**30
+    memory = machine.memory_gib * serving.tensor_parallel
+    room, given = memory * serving.memory_share - weights, serving.kv_cache_gib
+    if given is not None:
+        if weights + given > memory:
+            lower = " lower kv_cache_gib," if weights < memory else ""
+            why = f"and kv_cache_gib {given:g} more, of {memory:.1f} GiB:{lower}"
+            raise _unfit(shape, serving, why)
+        room = given
+    tokens = room * 2**30 / _kv_bytes(shape, serving)
     half = work.output / 2
     count = int(tokens / (work.prompt + half))
     if serving.sharing:
@@ -154,13 +160,24 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -
         own = work.own + half
         count = int(min((tokens - work.prefix) / own, tokens / (own + work.prefix / work.sharers)))
     if count < 1:
-        raise ModelError(
-            f"{shape.name} does not fit: its weights take {weights / 2**30:.1f} GiB in "
-            f"{serving.weights}, which leaves {max(room, 0) / 2**30:.1f} GiB for the KV of a "
-            f"sequence of {work.prompt + work.output} tokens: use more devices (tensor_parallel is "
-            f"{serving.tensor_parallel}), fp8 weights or a device with more memory"
-        )
+        sequence = f"a sequence of {work.prompt + work.output} tokens"
+        if given is not None:
+            raise ModelError(
+                f"a KV cache of {given:g} GiB does not hold {sequence}: raise kv_cache_gib"
+            )
+        why = f"which leaves {max(room, 0):.1f} GiB for the KV of {sequence}:"
+        raise _unfit(shape, serving, why)
     return count
+
+
+def _unfit(shape: ModelShape, serving: Serving, why: str) -> ModelError:
+    weights = shape.weight_bytes(serving.weights) / 2**30
+    lighter = " or" if serving.weights == "fp8" else ", fp8 weights or"
+    return ModelError(
+        f"{shape.name} does not fit: its weights take {weights:.1f} GiB in {serving.weights}, "
+        f"{why} use more devices (tensor_parallel is {serving.tensor_parallel}){lighter} a device "
+        "with more memory"
+    )
 
 
 def check_parallel(shape: ModelShape, devices: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import Ids, inner_nodes, probabilities, slot_tokens
-from autoj_reward.errors import EngineError, ModelError
+from autoj_reward.errors import ModelError
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.parse import ParseFailure, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
@@ -20,10 +20,10 @@ from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.reward.generative import MIN_MASS
 from autoj_reward.types import Candidate, JudgeInput, Usage
+from experiments import prefix_cache
 from experiments.throughput.work import Spent
 
 NOTHING = Generation("")
-FORGET_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,7 @@ class BareEngine:
 
     def forget(self) -> None:
         """Empty the prefix cache. EngineError if it cannot be."""
-        for _ in range(FORGET_TRIES):
-            if self._llm.reset_prefix_cache():
-                return
-            time.sleep(0.1)  # the last step's blocks are not free yet
-        raise EngineError("the prefix cache cannot be emptied: the engine still has work")
+        prefix_cache.empty(self._llm)
 
     def critiques(self, prompts: Sequence[list[int]], **options: Any) -> list[Any]:
         """A greedy critique for each prompt. options: more of SamplingParams'."""
