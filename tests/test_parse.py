@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoj_reward.parse import ParsedVerdict, ParseFailure, parse_comparison, parse_rating
+from autoj_reward.parse.rating import last_open
 from autoj_reward.prompts.format import JudgeFormat, available, load_any_format, load_format
 from autoj_reward.types import Verdict
 
@@ -31,10 +32,16 @@ GENERATIVE = [name for name in available() if isinstance(load_any_format(name), 
 
 @pytest.mark.parametrize("name", GENERATIVE)
 @given(text=TEXTS)
+@example(text="A")
+@example(text="1")
 def test_parsers_are_total(name: str, text: str) -> None:
     fmt = load_format(name)
     assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
-    assert isinstance(parse_comparison(text, fmt, [text]), ParseFailure)
+    opened = fmt.pairwise and last_open(text, fmt.pairwise)
+    if opened and opened.group().strip():  # a bare label is never taken for a quote
+        assert isinstance(parse_comparison(text, fmt, [text]), ParseFailure)
+    else:
+        assert parse_comparison(text, fmt, [text]) == parse_comparison(text, fmt)
     rating = parse_rating(text, fmt)
     if isinstance(rating, ParseFailure):
         assert rating.reason and 0 <= rating.end <= len(text)
