@@ -9,9 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from autoj_reward.config import Block, load_config
-from autoj_reward.errors import AutojError
+from autoj_reward.errors import AutojError, ConfigError
 
 T = TypeVar("T", bound=Block)
+
+
+def parts_flag(parts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """--parts of a command that can be run in parts, for `run_command`."""
+    return {"--parts": {"metavar": "A,B", "help": f"some of: {', '.join(parts)}"}}
+
+
+def named_parts(
+    named: str | None, possible: Sequence[str], told: str = "this config has the parts"
+) -> tuple[str, ...]:
+    """The parts that --parts names, in the order of the possible ones; all without the flag.
+
+    told: stands before the possible ones in the ConfigError for a part that is none of them.
+    """
+    if named is None:
+        return tuple(possible)
+    names = [name.strip() for name in named.split(",")]
+    if strange := [name for name in names if name not in possible]:
+        raise ConfigError(f"--parts {', '.join(strange)}: {told} {', '.join(possible)}")
+    return tuple(part for part in possible if part in names)
 
 
 def run_command(

@@ -29,7 +29,7 @@ from experiments.ablation.config import PARTS, RewardAblationConfig
 from experiments.ablation.figures import figures
 from experiments.ablation.gather import gather
 from experiments.ablation.report import render_page, render_text
-from experiments.command import run_command
+from experiments.command import parts_flag, run_command
 from experiments.machine import describe_machine, installed_versions
 from rollouts.files import plain, write_json, write_text
 
@@ -77,8 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = asyncio.run(run(config, config.parts(flags.parts), command, flags.limit))
         return f"{render_text(found)}\nreport: {config.output / 'report.html'}"
 
-    extra: dict[str, dict[str, Any]] = {
-        "--parts": {"metavar": "A,B", "help": f"some of: {', '.join(PARTS)}"},
+    extra = parts_flag(PARTS) | {
         "--limit": {"type": int, "metavar": "N", "help": "queries and rows, for a quick look"},
     }
     return run_command(

@@ -7,11 +7,11 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig, View
-from autoj_reward.errors import ConfigError
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.prompts.format import load_format
 from experiments.ablation.measures import KNOCKOUT
 from experiments.ablation.rewards import KNOCK_OUT, POINTWISE
+from experiments.command import named_parts
 from experiments.judge_data import JudgeData
 
 PARTS = ("direct", "scalar", "critique", "sampled", KNOCKOUT, "eval_p", "policies")
@@ -106,13 +106,7 @@ class RewardAblationConfig(Block):
             "eval_p": self.eval_p is not None,
             "policies": bool(self.policies),
         }
-        allowed = [part for part in PARTS if possible.get(part, True)]
-        named = allowed if wanted is None else [name.strip() for name in wanted.split(",")]
-        if strange := [name for name in named if name not in allowed]:
-            raise ConfigError(
-                f"--parts {', '.join(strange)}: this config has the parts {', '.join(allowed)}"
-            )
-        return tuple(part for part in PARTS if part in named)
+        return named_parts(wanted, [part for part in PARTS if possible.get(part, True)])
 
     def rewards(self, parts: tuple[str, ...]) -> dict[str, bool]:
         """The rewards that ask a model in these parts, and whether each is costly."""

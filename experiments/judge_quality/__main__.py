@@ -31,7 +31,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.serve.replica import judge_name
 from autoj_reward.types import BadRow
 from experiments import rivals
-from experiments.command import run_command
+from experiments.command import parts_flag, run_command
 from experiments.judge_quality.config import PARTS, JudgeQualityConfig
 from experiments.judge_quality.figures import Material, Measured, comparisons, rival_figures
 from experiments.judge_quality.material import read_material
@@ -175,8 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         quality = asyncio.run(run(config, config.parts(flags.parts), command, flags.limit))
         return f"{render_quality(quality)}\nresults: {config.output / 'quality.json'}"
 
-    extra: dict[str, dict[str, Any]] = {
-        "--parts": {"metavar": "A,B", "help": f"some of: {', '.join(PARTS)}"},
+    extra = parts_flag(PARTS) | {
         "--limit": {"type": int, "metavar": "N", "help": "rows of a file, for a quick look"},
     }
     return run_command(

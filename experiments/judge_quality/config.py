@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.errors import ConfigError
+from experiments.command import named_parts
 from experiments.judge_data import JudgeData
 from experiments.judge_quality.parts import JUDGED
 
@@ -63,9 +63,4 @@ class JudgeQualityConfig(Block):
             if part == "rivals"
             or (JUDGED[part].judge in self.judges and (self.eval_p or not JUDGED[part].pairs))
         ]
-        named = possible if wanted is None else [name.strip() for name in wanted.split(",")]
-        if strange := [name for name in named if name not in possible]:
-            raise ConfigError(
-                f"--parts {', '.join(strange)}: this config has the parts {', '.join(possible)}"
-            )
-        return tuple(part for part in PARTS if part in named)
+        return named_parts(wanted, possible)

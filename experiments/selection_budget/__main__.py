@@ -26,8 +26,8 @@ from autoj_reward.types import JudgeInput
 from experiments.ablation.config import RewardAblationConfig
 from experiments.ablation.gather import gather, journal_of
 from experiments.ablation.measures import KNOCKOUT, Draws
-from experiments.ablation.rewards import Answers, Group, singles
-from experiments.command import run_command
+from experiments.ablation.rewards import POINTWISE, Answers, Group, singles
+from experiments.command import parts_flag, run_command
 from experiments.machine import describe_machine, installed_versions
 from experiments.selection_budget.config import ASKED, PARTS, SelectionBudgetConfig
 from experiments.selection_budget.figures import choose, measure
@@ -97,10 +97,11 @@ async def _answers(
     base: RewardAblationConfig, parts: Sequence[str], groups: Sequence[Group]
 ) -> dict[str, Answers]:
     """Every judgement of single candidates, by judge of the ablation."""
-    judges = ["greedy" if part == "critique" else part for part in _pointwise(parts)]
+    judges = {own.judge for own in POINTWISE.values() if own.part in _pointwise(parts)}
     return {
         name: await _asked(base, name, singles(groups, base.samples.get(name, 1)))
-        for name in judges
+        for name in base.judges
+        if name in judges
     }
 
 
@@ -146,9 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work(config: SelectionBudgetConfig, flags: argparse.Namespace, command: str) -> str:
         return render_text(asyncio.run(run(config, config.wanted(flags.parts), command)))
 
-    extra = {"--parts": {"metavar": "A,B", "help": f"some of: {', '.join(PARTS)}"}}
     return run_command(
-        "experiments.selection_budget", __doc__, SelectionBudgetConfig, work, arguments, extra
+        "experiments.selection_budget",
+        __doc__,
+        SelectionBudgetConfig,
+        work,
+        arguments,
+        parts_flag(PARTS),
     )
 
 

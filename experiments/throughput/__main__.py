@@ -22,7 +22,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from experiments.command import run_command
+from experiments.command import parts_flag, run_command
 from experiments.machine import describe_machine, installed_versions
 from experiments.throughput.config import PARTS, ThroughputConfig
 from rollouts.files import plain, write_json, write_text
@@ -88,10 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _environment()
         return render(asyncio.run(run(config, parts, command)))
 
-    extra: dict[str, dict[str, Any]] = {
-        "--parts": {"metavar": "A,B", "help": f"some of: {', '.join(PARTS)}"}
-    }
-    return run_command("experiments.throughput", __doc__, ThroughputConfig, work, arguments, extra)
+    return run_command(
+        "experiments.throughput", __doc__, ThroughputConfig, work, arguments, parts_flag(PARTS)
+    )
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.errors import ConfigError
 from autoj_reward.models import format_of
 from autoj_reward.prompts.format import JudgeFormat
+from experiments.command import named_parts
 
 PARTS = ("paths", "prefix", "slots", "replicas")
 
@@ -59,7 +59,4 @@ class ThroughputConfig(Block):
 
     def parts(self, wanted: str | None) -> tuple[str, ...]:
         """The parts named, in their order, or all. Raises ConfigError for an unknown name."""
-        named = PARTS if wanted is None else [name.strip() for name in wanted.split(",")]
-        if strange := [name for name in named if name not in PARTS]:
-            raise ConfigError(f"--parts {', '.join(strange)}: the parts are {', '.join(PARTS)}")
-        return tuple(part for part in PARTS if part in named)
+        return named_parts(wanted, PARTS, "the parts are")
