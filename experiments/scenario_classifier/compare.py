@@ -3,17 +3,15 @@
     python -m experiments.scenario_classifier.compare --config configs/scenario_classifier.yaml
 
 Parts: `constant` (the commonest scenario), `terms` (TF-IDF and a linear model, which needs numpy
-alone), `vectors` (token embeddings of the base model and a linear model), `states` (its hidden
-states and a linear model) and `finetuned` (a language model trained on the published prompt). The
+alone), `vectors` (token embeddings of the base model and a linear model) and `finetuned` (a
+language model trained on the published prompt). The
 classifier on terms lies in `classifier/` of the output folder afterwards, as the package ships it;
 figures are in `scenario_classifier.json` and `.md`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import math
 import sys
 import time
@@ -27,7 +25,6 @@ from tqdm import tqdm
 from autoj_reward.collect.intake import measured_queries
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.labelled import JudgeData, data_path
-from autoj_reward.io.files import write_json, write_text
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.linear import Classified, LinearClassifier
 from experiments.scenario_classifier.config import LabelledData, ScenarioClassifierConfig
@@ -35,8 +32,8 @@ from experiments.scenario_classifier.data import Labelled, Split, read_labelled,
 from experiments.scenario_classifier.figures import figures, lead
 from experiments.scenario_classifier.fit import fit
 from experiments.scenario_classifier.report import render_report
-from experiments.scenario_classifier.rivals import finetuned, probe, states, vectors
-from experiments.study import run_command
+from experiments.scenario_classifier.rivals import finetuned, probe
+from experiments.study import Study, command
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ def load(data: LabelledData) -> tuple[Split, tuple[Labelled, ...], dict[str, int
 
 
 def compare(config: ScenarioClassifierConfig) -> dict[str, Any]:
-    """Fit and measure every part of the config; returns what `scenario_classifier.json` holds."""
+    """Fit and measure every part of the config."""
     rows, measured, left_out = load(config.data)
     said: dict[str, Said] = {}
     for part in config.parts:
@@ -104,7 +101,6 @@ def compare(config: ScenarioClassifierConfig) -> dict[str, Any]:
         for part, found in said.items()
     }
     result = {
-        "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
         "rows": {
             "training": len(rows.training),
             "validation": len(rows.validation),
@@ -112,7 +108,7 @@ def compare(config: ScenarioClassifierConfig) -> dict[str, Any]:
             "measured": len(measured),
             **left_out,
         },
-        "parts": scored,
+        "classifiers": scored,
     }
     order = sorted(scored, key=lambda part: -scored[part]["validation"]["macro_f1"]["value"])
     result["leads"] = {
@@ -120,8 +116,7 @@ def compare(config: ScenarioClassifierConfig) -> dict[str, Any]:
             [row.scenario for row in rows.validation],
             [answer.scenario for answer in said[order[0]].validation],
             [answer.scenario for answer in said[other].validation],
-            config.bootstrap,
-            config.seed,
+            config.draws,
         )
         for other in order[1:]
     }
@@ -149,7 +144,7 @@ def _figures(
 ) -> dict[str, Any] | None:
     if not rows:
         return None
-    return figures([row.scenario for row in rows], said, config.bootstrap, config.seed)
+    return figures([row.scenario for row in rows], said, config.draws)
 
 
 def _rival(
@@ -160,8 +155,7 @@ def _rival(
 ) -> Said:
     asked = [*rows.validation, *measured]
     if part != "finetuned":
-        features = vectors if part == "vectors" else states
-        found, facts = probe(rows.training, asked, features, config)
+        found, facts = probe(rows.training, asked, config)
     else:
         if config.finetuned is None:
             raise ConfigError("the part finetuned needs `finetuned`: the folder of the model")
@@ -170,24 +164,12 @@ def _rival(
     return Said(found[:cut], found[cut:], facts)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def study(run: Study[ScenarioClassifierConfig]) -> str:
     """Compare and write."""
+    return run.write("scenario_classifier", compare(run.config), render_report)
 
-    def work(config: ScenarioClassifierConfig, _flags: argparse.Namespace, _command: str) -> str:
-        result = compare(config)
-        write_json(config.output / "scenario_classifier.json", result)
-        report = render_report(result)
-        write_text(config.output / "scenario_classifier.md", report)
-        return report
 
-    return run_command(
-        "experiments.scenario_classifier.compare",
-        __doc__,
-        ScenarioClassifierConfig,
-        work,
-        arguments,
-    )
-
+main = command(ScenarioClassifierConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,12 +17,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from autoj_reward.config import Block
-from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, Limits
-from autoj_reward.io.rows import Rows
-from autoj_reward.io.sources import numbered
-from autoj_reward.types import BadRow
+from autoj_reward.io.rows import Rows, read_rows
 
 KINDS = ("format", "arithmetic", "extraction", "counting")
 LIMITS = Limits()
@@ -247,21 +244,16 @@ def read_checkable(source: str) -> Rows[Checkable]:
     Bad are also checks of an unknown kind or with wrong parameters. Raises InputError if the source
     as a whole cannot be read.
     """
-    rows: list[Checkable] = []
-    bad: list[BadRow] = []
-    for line, load in numbered(source, ("query", "checks")):
-        try:
-            row = check.own_fields(load())
-            query = check.text(row, "query", LIMITS, blank=False)
-            kind = check.text(row, "kind", LIMITS)
-            if kind not in KINDS:
-                raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
-            rows.append(Checkable(line, query, kind, _checks(row)))
-        except BadField as why:
-            bad.append(BadRow(source, line, why.field, why.reason))
-    if not rows and not bad:
-        raise InputError(f"{source} has no rows; give it at least one with query and checks")
-    return Rows(tuple(rows), tuple(bad))
+
+    def build(line: int, value: Any) -> Checkable:
+        row = check.own_fields(value)
+        query = check.text(row, "query", LIMITS, blank=False)
+        kind = check.text(row, "kind", LIMITS)
+        if kind not in KINDS:
+            raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
+        return Checkable(line, query, kind, _checks(row))
+
+    return read_rows(source, build, ("query", "checks"))
 
 
 def _checks(row: dict[str, Any]) -> tuple[Check, ...]:
