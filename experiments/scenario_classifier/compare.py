@@ -110,7 +110,7 @@ def compare(config: ScenarioClassifierConfig) -> dict[str, Any]:
         },
         "classifiers": scored,
     }
-    order = sorted(scored, key=lambda part: -scored[part]["validation"]["macro_f1"]["value"])
+    order = sorted(scored, key=lambda part: -scored[part]["validation"]["macro_f1"].value)
     result["leads"] = {
         f"{order[0]} over {other}": lead(
             [row.scenario for row in rows.validation],
