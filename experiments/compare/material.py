@@ -32,7 +32,7 @@ from autoj_reward.evaluate.metrics import (
 )
 from autoj_reward.io.rows import Rows, require_usable
 from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.types import BadRow, Verdict
+from autoj_reward.types import BadRow, JudgeInput, Verdict
 from experiments.compare.panel import PanelConfig
 from experiments.draws import Draws
 
@@ -134,6 +134,16 @@ def verdicts(
     }
 
 
+def alone_inputs(material: Material, samples: int = 1) -> list[JudgeInput]:
+    """Every response of a pair alone, `samples` times, test pairs before those of validation."""
+    return [
+        JudgeInput(row.query, (response,), sample)
+        for row in (*material.pairs, *material.validation)
+        for response in row.responses
+        for sample in range(samples)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Alone:
     """Verdicts on the test pairs by values of each response alone. gaps: of the validation pairs,
@@ -155,8 +165,7 @@ class Alone:
 
 
 def alone(material: Material, values: Values) -> Alone:
-    """values: of both responses of every test pair, then of every validation pair; None where one
-    is missing."""
+    """values: in the order of `alone_inputs`; None where one is missing."""
     gaps = [
         None if a is None or b is None else a - b
         for a, b in zip(values[::2], values[1::2], strict=True)

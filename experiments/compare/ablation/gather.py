@@ -14,10 +14,9 @@ from experiments.compare.ablation.candidates import put_graded, read_rows, sampl
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
 from experiments.compare.ablation.measures import KNOCKOUT
-from experiments.compare.ablation.pairs import pair_inputs
 from experiments.compare.ablation.policies import sample_policy
 from experiments.compare.ablation.rewards import POINTWISE, matches, singles
-from experiments.compare.material import Material, read_material
+from experiments.compare.material import Material, alone_inputs, read_material
 from experiments.compare.panel import ask
 
 
@@ -86,7 +85,7 @@ def _inputs(run: Run) -> dict[str, list[JudgeInput]]:
             trained = [] if own.costly else [s for p in run.policies.values() for s, _ in p]
             found[judge] += [JudgeInput(s.query, (text,)) for s in trained for text in s.responses]
         if "eval_p" in run.parts:
-            found[judge] += pair_inputs(run.costly_material if own.costly else run.material, k)
+            found[judge] += alone_inputs(run.costly_material if own.costly else run.material, k)
     if KNOCKOUT in rewards:
         found["greedy"] += matches(run.costly)
     return {name: list(dict.fromkeys(inputs)) for name, inputs in found.items() if inputs}

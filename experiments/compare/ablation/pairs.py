@@ -10,10 +10,9 @@ import numpy as np
 
 from autoj_reward.evaluate.labelled import Compared
 from autoj_reward.evaluate.metrics import agrees, difference, share
-from autoj_reward.types import JudgeInput
 from experiments.compare.ablation.bias import log_length
 from experiments.compare.ablation.rewards import POINTWISE, rated
-from experiments.compare.material import Material, Values, alone
+from experiments.compare.material import Material, Values, alone, alone_inputs
 from experiments.compare.panel import Answers
 
 
@@ -30,25 +29,11 @@ def some(material: Material, count: int, seed: int) -> Material:
     return replace(material, pairs=pairs, validation=validation)
 
 
-def pair_inputs(material: Material, samples: int = 1) -> list[JudgeInput]:
-    """Every response alone, `samples` times, test pairs before those of validation."""
-    return [
-        JudgeInput(row.query, (response,), sample)
-        for row in (*material.pairs, *material.validation)
-        for response in row.responses
-        for sample in range(samples)
-    ]
-
-
 def pair_values(
     material: Material, reward: str, answers: Mapping[str, Answers], samples: int, seed: int
 ) -> list[float | None]:
-    """The reward of every response, in the order of `pair_inputs`."""
-    rows = [
-        (row.query, response)
-        for row in (*material.pairs, *material.validation)
-        for response in row.responses
-    ]
+    """The reward of every response, in the order of `alone_inputs`."""
+    rows = [(item.query, item.responses[0]) for item in alone_inputs(material)]
     if reward == "length":
         return [log_length(response) for _, response in rows]
     if reward == "random":

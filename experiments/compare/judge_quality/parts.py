@@ -22,7 +22,14 @@ from autoj_reward.prompts.render import render
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
 from experiments.compare.judge_quality.figures import Measured
-from experiments.compare.material import Material, Values, alone, ratings, verdicts
+from experiments.compare.material import (
+    Material,
+    Values,
+    alone,
+    alone_inputs,
+    ratings,
+    verdicts,
+)
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 
@@ -108,11 +115,6 @@ def _measure_pairs(
     return Measured(figures)
 
 
-def _alone_inputs(material: Material) -> list[JudgeInput]:
-    rows = (*material.pairs, *material.validation)
-    return [JudgeInput(row.query, (response,)) for row in rows for response in row.responses]
-
-
 def _measure_alone(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
 ) -> Measured:
@@ -167,7 +169,7 @@ JUDGED = {
     "single": Part("greedy", _single_inputs, _measure_single),
     "pairwise": Part("greedy", _pair_inputs, _measure_pairs, pairs=True),
     "single_direct": Part("direct", _single_inputs, _measure_direct),
-    "pointwise": Part("direct", _alone_inputs, _measure_alone, pairs=True),
+    "pointwise": Part("direct", alone_inputs, _measure_alone, pairs=True),
     "single_k": Part("sampled", lambda m: _single_inputs(m, m.sampled), _measure_single),
     "base": Part("base", _single_inputs, _measure_single),
 }

@@ -38,7 +38,7 @@ from experiments.speed.throughput.work import (
 )
 from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FAKE = JudgeConfig(kind="fake")
 
 

@@ -15,7 +15,7 @@ from experiments.compare.ablation.__main__ import main, study
 from experiments.compare.ablation.config import PARTS, RewardAblationConfig
 from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 N, COSTLY = 8, 4
 WORDS = [{"kind": "words", "low": 6, "high": 6}]
 QUERIES = [{"query": f"query {n}", "kind": "format", "checks": WORDS} for n in range(5)]

@@ -29,7 +29,7 @@ from experiments.speed.routing import (
 )
 from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def config(**given: Any) -> RoutingConfig:

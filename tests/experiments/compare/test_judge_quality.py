@@ -21,7 +21,7 @@ from experiments.compare.material import Material, read_material
 from experiments.draws import Draws
 from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FORMAT = load_format("autoj-en")
 LABELS = {"first": Verdict.FIRST, "second": Verdict.SECOND, "tie": Verdict.TIE}
 

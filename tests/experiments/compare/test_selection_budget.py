@@ -25,9 +25,9 @@ from experiments.compare.selection_budget.report import render
 from experiments.compare.selection_budget.scenes import simulated
 from experiments.compare.selection_budget.strategies import Scene, strategies
 from experiments.draws import Draws
-from tests.experiments.test_ablation import Ablation, N, write_rows
+from tests.experiments.compare.test_ablation import Ablation, N, write_rows
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHARP = NoisyJudge(full=0, cheap=0, comparison=1)
 ALL = ("recorded", "scalar", "sampled", "knockout")
 FEW = Draws(rounds=50)
