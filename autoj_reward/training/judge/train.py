@@ -30,6 +30,7 @@ from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
+    freeze_below,
     on_gpu,
     save_weights,
     weights_dtype,
@@ -145,7 +146,9 @@ def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
     if config.gradient_checkpointing:
         model.enable_input_require_grads()
     if config.adapter:
-        return PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        model = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        freeze_below(model, lora.first_layer)
+        return model
     return with_lora(model, lora, "CAUSAL_LM")
 
 
