@@ -55,8 +55,8 @@ class GroupSampler:
     ) -> list[Ranked]:
         """At most `per_query` groups of an instruction, those with the widest scores of a random
         division. others: responses to other instructions."""
-        counted = sorted((self.count(o.text), o.system, o) for o in row.outputs if o.text.strip())
-        usable = [(n, output) for n, _, output in counted if n <= self.longest]
+        counted = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
+        usable = [(n, output) for n, _, output in sorted(counted) if n <= self.longest]
         start = rng.randrange(self.size)
         windows = [
             usable[at : at + self.size]
