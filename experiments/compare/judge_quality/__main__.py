@@ -4,8 +4,8 @@
 
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
 `single_k` (k sampled critiques), `base` (the untuned rival), `pairwise` (both orders), `pointwise`
-(pairs by expected rating) and `rivals` (predictors that are no judge). Every judgement is in the
-output folder's journal before it is used, so the same command goes on where it stopped.
+(pairs by expected rating), `rivals` (predictors that are no judge), `ordered` (outputs of many
+systems to one instruction) and `ordered_rivals`. Every judgement is in the output folder's journal before it is used, so the same command goes on where it stopped.
 `quality.json` and `quality.md` are written after each part; parts that earlier runs measured of the
 same judges on the same rows stay in them.
 """
@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 from autoj_reward.client.judging import asking
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.io.files import plain, write_json, write_text
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.journal import Journal
@@ -37,6 +38,7 @@ from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
 from experiments.compare.judge_quality.figures import Material, Measured, comparisons, rival_figures
 from experiments.compare.judge_quality.material import read_material
+from experiments.compare.judge_quality.ordered import against_rivals, as_rated, ordered_rivals
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.judge_quality.report import render_quality
 from experiments.study import parts_flag, run_command
@@ -58,6 +60,7 @@ class Results:
         self.quality["parts"][part] = plain(measured.figures) | {"run": run}
         self._predictions[part] = measured.predictions
         self.quality["comparisons"] = plain(comparisons(self._material, self._predictions))
+        self.quality["ordered"] = plain(against_rivals(self._material, self._predictions))
         rows = [f"{row.source}:{row.line}" for row in self._material.rated]
         kept = {
             "identity": self.quality["identity"],
@@ -115,16 +118,21 @@ async def run(
         journal.close()
     if "rivals" in parts:
         started = time.monotonic()
-        measured = rival_figures(material, *_predictions(config, material))
+        found = _predictions(config, material.training, material.rated)
+        measured = rival_figures(material, *found)
         results.add("rivals", measured, {"seconds": time.monotonic() - started})
+    if "ordered_rivals" in parts:
+        started = time.monotonic()
+        found = _predictions(config, material.fitted, as_rated(material.graded))
+        measured = ordered_rivals(material, *found)
+        results.add("ordered_rivals", measured, {"seconds": time.monotonic() - started})
     return results.quality
 
 
 def _predictions(
-    config: JudgeQualityConfig, material: Material
+    config: JudgeQualityConfig, training: Sequence[Rated], rows: Sequence[Rated]
 ) -> tuple[dict[str, rivals.Prediction], str]:
     """What the rivals predict for the rated rows, and why one of them does not."""
-    rows, training = material.rated, material.training
     if not rows:
         return {}, "no held-out rated rows"
     found = {
@@ -143,7 +151,8 @@ def _head(
     config: JudgeQualityConfig, material: Material, bad: Sequence[BadRow], command: str
 ) -> dict[str, Any]:
     """What `quality.json` says of the run; results of another `identity` do not mix with it."""
-    rows = repr((material.rated, material.training, material.pairs, material.validation))
+    graded = (material.graded, material.fitted) if material.graded else ()
+    rows = repr((material.rated, material.training, material.pairs, material.validation, *graded))
     digest = hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     models = {"judge": config.judge} | ({"base": config.base} if config.base else {})
     return {
@@ -163,6 +172,9 @@ def _head(
             "training": len(material.training),
             "pairs": len(material.pairs),
             "validation": len(material.validation),
+            "graded": sum(len(row.outputs) for row in material.graded),
+            "instructions": len(material.graded),
+            "fitted": len(material.fitted),
             "left_out": [plain(row) for row in bad],
         },
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,7 +12,21 @@ from autoj_reward.evaluate.labelled import JudgeData
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.study import named_parts
 
-PARTS = (*JUDGED, "rivals")
+PARTS = (*JUDGED, "rivals", "ordered_rivals")
+
+
+class OrderedConfig(Block):
+    """Outputs of many systems to one instruction, out of `data.graded`.
+
+    split: whose instructions measure; choose on validation, and report test once. instructions,
+    systems: how many are drawn, of the systems first those that are not trained on.
+    rival_rows: outputs to training instructions that the rivals fit, drawn.
+    """
+
+    split: Literal["validation", "test"] = "test"
+    instructions: int = Field(40, ge=2)
+    systems: int = Field(32, ge=2)
+    rival_rows: int = Field(3000, ge=10)
 
 
 class JudgeQualityConfig(Block):
@@ -20,6 +35,7 @@ class JudgeQualityConfig(Block):
     data: rated responses and human-labelled pairs. The held-out rated responses measure, the
         others are for the rivals to fit; the tie threshold is searched on the held-out pairs.
     eval_p: the labelled pairs that measure comparisons, a path like those in data. Null: none.
+    ordered: which graded outputs the parts `ordered` and `ordered_rivals` take.
     base: the judge before its training, as a rival; its hidden states are the probe's.
     critiques, temperature: of the part `single_k`; 0 critiques leave it out.
     probe_layers: layers of the base that the probe may choose from.
@@ -28,6 +44,7 @@ class JudgeQualityConfig(Block):
 
     data: JudgeData
     eval_p: str | None = None
+    ordered: OrderedConfig = OrderedConfig()
     output: Path
     judge: JudgeConfig = JudgeConfig()
     base: JudgeConfig | None = None
@@ -60,7 +77,12 @@ class JudgeQualityConfig(Block):
         possible = [
             part
             for part in PARTS
-            if part == "rivals"
-            or (JUDGED[part].judge in self.judges and (self.eval_p or not JUDGED[part].pairs))
+            if (self.data.graded.folder if part.startswith("ordered") else part == "rivals")
+            or (
+                part in JUDGED
+                and part != "ordered"
+                and JUDGED[part].judge in self.judges
+                and (self.eval_p or not JUDGED[part].pairs)
+            )
         ]
         return named_parts(wanted, possible)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.evaluate.graded import Graded
 from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.evaluate.metrics import (
     Statistic,
@@ -45,6 +46,8 @@ class Material:
 
     rated: held-out rated responses, which measure. training: the others, for rivals to fit.
     pairs: the test pairs (Eval-P). validation: held-out pairs, for the tie threshold only.
+    graded: outputs of many systems to each of some instructions, which measure; fitted: such of
+        training instructions, for rivals to fit. unseen: systems that no judge was trained on.
     sampled: critiques a response in the part `single_k`. rounds, seed: of the bootstrap.
     """
 
@@ -52,6 +55,9 @@ class Material:
     training: tuple[Rated, ...] = ()
     pairs: tuple[Compared, ...] = ()
     validation: tuple[Compared, ...] = ()
+    graded: tuple[Graded, ...] = ()
+    fitted: tuple[Rated, ...] = ()
+    unseen: tuple[str, ...] = ()
     sampled: int = 1
     rounds: int = 2000
     seed: int = 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
+from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
 from autoj_reward.evaluate.labelled import (
     Compared,
     Rated,
@@ -19,6 +21,7 @@ from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.types import BadRow
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.judge_quality.figures import Material
+from experiments.compare.judge_quality.ordered import as_rated
 
 Row = TypeVar("Row", Rated, Compared)
 
@@ -52,6 +55,7 @@ def read_material(
     barred = {row.query for row in measuring}
     rated = [read(name, read_rated) for name in config.data.rated]
     compared = [read(name, read_compared) for name in config.data.compared]
+    graded, fitted = _graded(config, compared, limit)
     material = Material(
         rated=_chained([r for r in rows if held(r)][:limit] for rows in rated),
         training=_chained(
@@ -61,11 +65,36 @@ def read_material(
         validation=_chained(
             [r for r in rows if held(r) and r.query not in barred][:limit] for rows in compared
         ),
+        graded=graded,
+        fitted=fitted,
+        unseen=getattr(config.data.graded, f"{config.ordered.split}_systems"),
         sampled=config.critiques,
         rounds=config.bootstrap,
         seed=config.seed,
     )
     return material, bad
+
+
+def _graded(
+    config: JudgeQualityConfig, compared: Iterable[list[Compared]], limit: int | None
+) -> tuple[tuple[Graded, ...], tuple[Rated, ...]]:
+    """The graded outputs that measure, and those that the rivals fit."""
+    own, data = config.ordered, config.data.graded
+    if data.folder is None:
+        return (), ()
+    rows = read_graded(data_path(config.data, data.folder))
+    rows = [replace(row, source=data.folder) for row in rows]
+    trained = {plain_words(pair.query) for pairs in compared for pair in pairs}
+    rng = random.Random(config.seed)
+    unseen = getattr(data, f"{own.split}_systems")
+    measuring = rows_of(rows, data, own.split, trained)
+    chosen = rng.sample(measuring, min(limit or own.instructions, len(measuring)))
+    drawn = []
+    for row in chosen:
+        first = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
+        drawn.append(replace(row, outputs=tuple(first[: own.systems])))
+    training = as_rated(rows_of(rows, data, "training", trained))
+    return tuple(drawn), tuple(rng.sample(training, min(own.rival_rows, len(training))))
 
 
 def _chained(files: Iterable[list[Row]]) -> tuple[Row, ...]:

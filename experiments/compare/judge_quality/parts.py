@@ -29,6 +29,7 @@ from experiments.compare.judge_quality.figures import (
     tie_threshold,
     verdicts,
 )
+from experiments.compare.judge_quality.ordered import ordered
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 
@@ -179,11 +180,25 @@ def _outcomes(judgements: Sequence[Judgement]) -> dict[str, int]:
     return dict(Counter(j.outcome.value for j in judgements))
 
 
+def _ordered_inputs(material: Material) -> list[JudgeInput]:
+    return [JudgeInput(row.query, (o.text,)) for row in material.graded for o in row.outputs]
+
+
+def _measure_ordered(
+    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
+) -> Measured:
+    """Outputs of many systems to one instruction, by the expected rating."""
+    values = [j.view("expected") for j in judgements]
+    figures = ordered(material, values) | {"outcomes": _outcomes(judgements)}
+    return Measured(figures, {"judge": values})
+
+
 JUDGED = {
     "single": Part("greedy", _single_inputs, _measure_single),
     "pairwise": Part("greedy", _pair_inputs, _measure_pairs, pairs=True),
     "single_direct": Part("direct", _single_inputs, _measure_direct),
     "pointwise": Part("direct", _alone_inputs, _measure_alone, pairs=True),
+    "ordered": Part("direct", _ordered_inputs, _measure_ordered),
     "single_k": Part("sampled", lambda m: _single_inputs(m, m.sampled), _measure_single),
     "base": Part("base", _single_inputs, _measure_single),
 }

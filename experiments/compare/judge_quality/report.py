@@ -7,6 +7,7 @@ from typing import Any
 
 from autoj_reward.evaluate.metrics import estimate_text
 from autoj_reward.io.markdown import Table, section
+from experiments.compare.judge_quality.ordered_report import ordered_sections
 
 GROUPS = (
     "Summarization", "Exam Questions", "Code", "Rewriting", "Creative Writing",
@@ -45,6 +46,7 @@ def render_quality(quality: dict[str, Any]) -> str:
         section("Published agreement of Auto-J 13B by group (Table 1)", _groups(quality)),
         section("Paired differences", _differences(quality), DIFFERENCES_NOTE),
         section("Critique health", _health(quality), HEALTH_NOTE),
+        *ordered_sections(quality),
     ]
     return "\n".join(line for section in sections for line in section).rstrip() + "\n"
 
