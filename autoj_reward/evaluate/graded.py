@@ -83,7 +83,9 @@ def read_graded(folder: str) -> list[Graded]:
         if graded:
             found.append(Graded(outputs, line, query, graded))
     if scores:
-        raise InputError(f"{outputs}: no outputs for {len(scores)} of the instructions preferred on")
+        raise InputError(
+            f"{outputs}: no outputs for {len(scores)} of the instructions preferred on"
+        )
     return found
 
 

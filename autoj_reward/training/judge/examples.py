@@ -55,7 +55,10 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
     splits: tuple[dict[str, list[Item]], dict[str, list[Item]]] = ({}, {})
 
     def make(
-        part: str, row: Rated | Compared | Ranked, build: Callable[[], Item], held: bool | None = None
+        part: str,
+        row: Rated | Compared | Ranked,
+        build: Callable[[], Item],
+        held: bool | None = None,
     ) -> None:
         try:
             if row.query in measured:

@@ -11,7 +11,7 @@ UNIT = re.compile(r"[^.!?\n]+[.!?\n]*")
 
 def loop(text: str, rng: random.Random) -> str:
     """The text up to some sentence, which is then repeated to the length of the whole."""
-    units = UNIT.findall(text)
+    units = UNIT.findall(text) or [text]
     at = rng.randrange(max(1, len(units) // 2))
     start = "".join(units[:at])
     unit = units[at] if units[at].endswith(("\n", " ")) else units[at] + " "
@@ -20,7 +20,8 @@ def loop(text: str, rng: random.Random) -> str:
 
 def broken_off(text: str, rng: random.Random) -> str:
     """The first part of the text, ending inside a word or sentence."""
-    return text[: max(1, round(len(text) * rng.uniform(0.25, 0.7)))].rstrip(" .!?\n")
+    part = text[: max(1, round(len(text) * rng.uniform(0.25, 0.7)))]
+    return part.rstrip(" .!?\n") or part
 
 
 def shuffled(text: str, rng: random.Random) -> str:
