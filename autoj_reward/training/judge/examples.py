@@ -30,7 +30,7 @@ from autoj_reward.types import BadRow
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Items by part (`rated`, `direct`, `compared`, `preferred`, `ranked`), and the rows left out."""
+    """Items by part (`rated`, `direct`, `compared`, `preferred`, `ranked`), and rows left out."""
 
     training: dict[str, list[Item]]
     validation: dict[str, list[Item]]

@@ -3,8 +3,9 @@
 `rated`: the judgement's own tokens (cross entropy, as in the paper), and the rating read at the
 slot after the judgement and at a slot right after the prompt. `direct`: the latter alone.
 `compared`: the verdict of a pair in one order. `preferred`: the expected ratings of two responses
-against the human label of the pair. `ranked`: those of a group against their graded scores. Slots are read as the engine reads them
-(`autoj_reward.engine.labels`), so a rating is trained as the distribution that is served.
+against the human label of the pair. `ranked`: those of a group against their graded scores. Slots
+are read as the engine reads them (`autoj_reward.engine.labels`), so a rating is trained as the
+distribution that is served.
 """
 
 from __future__ import annotations

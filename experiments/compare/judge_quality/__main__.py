@@ -5,9 +5,10 @@
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
 `single_k` (k sampled critiques), `base` (the untuned rival), `pairwise` (both orders), `pointwise`
 (pairs by expected rating), `rivals` (predictors that are no judge), `ordered` (outputs of many
-systems to one instruction) and `ordered_rivals`. Every judgement is in the output folder's journal before it is used, so the same command goes on where it stopped.
-`quality.json` and `quality.md` are written after each part; parts that earlier runs measured of the
-same judges on the same rows stay in them.
+systems to one instruction) and `ordered_rivals`. Every judgement is in the output folder's journal
+before it is used, so the same command goes on where it stopped. `quality.json` and `quality.md` are
+written after each part; parts that earlier runs measured of the same judges on the same rows stay
+in them.
 """
 
 from __future__ import annotations

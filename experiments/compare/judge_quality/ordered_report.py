@@ -16,8 +16,8 @@ RATERS = {
 }
 NOTE = (
     "Means over instructions of Spearman's correlation with the graded preference, and of the same "
-    "with length held fixed (partial, of ranks), [95 % interval over instructions]. Recovered: what "
-    "the best of N drawn outputs gains over a random one, as a share of what an oracle gains. "
+    "with length held fixed (partial, of ranks), [95 % interval over instructions]. Recovered: "
+    "what the best of N drawn outputs gains over a random one, as a share of what an oracle gains. "
     "Unseen: the outputs of systems that are in no training. The rivals fit scores less their "
     "instruction's mean."
 )
