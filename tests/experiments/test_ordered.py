@@ -94,7 +94,7 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     config = {
         "data": {
             "folder": str(tmp_path.parent),
-            "graded": {"folder": tmp_path.name, "test": 0.4, "test_systems": SYSTEMS[:4]},
+            "graded": {"folder": tmp_path.name, "test": 0.4, "test_systems": SYSTEMS[::3]},
         },
         "ordered": {"instructions": 6, "systems": 10, "rival_rows": 60},
         "output": str(tmp_path / "out"),

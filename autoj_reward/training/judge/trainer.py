@@ -102,7 +102,7 @@ class JudgeTrainer(Trainer):
                         losses[f"loss_{name}"].append(value)
                     for name, found in reading.expected.items():
                         if item.part == "ranked":
-                            queries.append((found, item.scores, _lengths(item)))
+                            queries.append(WithinQuery(found, item.scores, _lengths(item)))
                         elif item.part == "rated":
                             pairs[f"spearman_{name}"].append((found[0], item.target))
                         elif item.part == "compared":
