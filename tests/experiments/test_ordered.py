@@ -112,5 +112,5 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert rivals["tfidf"]["all"]["order"]["value"] > 0.8  # the words give the score away
     assert set(found["ordered"]) == {"tfidf", "length"}
     page = capsys.readouterr().out
-    for text in ("TF-IDF of the response, ridge | unseen |", "Best of N outputs", "length | all"):
+    for text in ("TF-IDF of the response, ridge | unseen |", "Best of N outputs", "length of the response | all |"):
         assert text in page, text
