@@ -11,13 +11,10 @@ import yaml
 
 from autoj_reward.evaluate.graded import Graded, Output
 from experiments.compare.judge_quality.__main__ import main
-from experiments.compare.judge_quality.figures import Material
-from experiments.compare.judge_quality.ordered import (
-    against_rivals,
-    as_rated,
-    by_query,
-    ordered,
-)
+from experiments.compare.judge_quality.ordered import by_query, ordered
+from experiments.compare.judge_quality.outputs import Outputs, as_rated
+from experiments.compare.rivals import Prediction
+from experiments.draws import Draws
 
 SYSTEMS = [f"system {n}" for n in range(12)]
 WORDS = ("poor", "fair", "good", "great")
@@ -36,22 +33,22 @@ def graded(queries: int = 8) -> tuple[Graded, ...]:
     return tuple(rows)
 
 
-def material() -> Material:
-    return Material((), graded=graded(), unseen=tuple(SYSTEMS[:4]), rounds=50)
+OUTPUTS = Outputs(graded(), unseen=tuple(SYSTEMS[:4]), draws=Draws(50))
+SCORES = tuple(output.score for row in OUTPUTS.graded for output in row.outputs)
 
 
 def test_an_oracle_orders_everything_and_a_constant_nothing() -> None:
-    found = material()
-    scores = [o.score for row in found.graded for o in row.outputs]
-    oracle, constant = ordered(found, scores), ordered(found, [1.0] * len(scores))
+    same = Prediction((1.0,) * len(SCORES))
+    found = ordered(OUTPUTS, SCORES, {"length": same}, "")["rated"]
     for systems in ("all", "unseen"):
-        assert oracle[systems]["order"]["value"] == pytest.approx(1)
-        assert oracle[systems]["order_given_length"]["value"] == pytest.approx(1)
-        assert oracle[systems]["4"]["value"] == pytest.approx(1)
-        assert constant[systems]["order"]["value"] is None
-        assert constant[systems]["4"]["value"] == pytest.approx(0, abs=1e-9)
-    assert set(oracle["all"]) >= {"2", "10"} and "10" not in oracle["unseen"]
-    assert oracle["all"]["order"]["n"] == 8
+        oracle, constant = found["judge"][systems], found["length"][systems]
+        assert oracle["order"]["value"] == pytest.approx(1)
+        assert oracle["order_given_length"]["value"] == pytest.approx(1)
+        assert oracle["4"]["value"] == pytest.approx(1)
+        assert constant["order"]["value"] is None
+        assert constant["4"]["value"] == pytest.approx(0, abs=1e-9)
+    assert set(found["judge"]["all"]) >= {"2", "10"} and "10" not in found["judge"]["unseen"]
+    assert found["judge"]["all"]["order"]["n"] == 8
 
 
 def test_who_abstains_comes_last() -> None:
@@ -60,15 +57,11 @@ def test_who_abstains_comes_last() -> None:
 
 
 def test_a_rival_is_compared_on_the_same_instructions() -> None:
-    found = material()
-    scores: list[float | None] = [o.score for row in found.graded for o in row.outputs]
-    worse: list[float | None] = [-(v or 0.0) for v in scores]
-    less = against_rivals(
-        found, {"ordered": {"judge": scores}, "ordered_rivals": {"length": worse}}
-    )
+    worse = Prediction(tuple(-v for v in SCORES))
+    less = ordered(OUTPUTS, SCORES, {"length": worse, "constant": worse}, "")["less"]
+    assert set(less) == {"length"}
     assert less["length"]["order"]["value"] == pytest.approx(2)
     assert less["length"]["order"]["low"] > 0
-    assert against_rivals(found, {"ordered_rivals": {"length": worse}}) == {}
 
 
 def test_rivals_fit_what_is_left_of_the_instructions_mean() -> None:
@@ -102,15 +95,19 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
         "bootstrap": 30,
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
-    parts = ["--parts", "ordered,ordered_rivals"]
-    assert main(["--config", str(tmp_path / "run.yaml"), *parts]) == 0
-    found = json.loads((tmp_path / "out/quality.json").read_text())
-    assert found["rows"]["graded"] == 60 and found["rows"]["fitted"] == 60
-    assert found["parts"]["ordered"]["outcomes"] == {"ok": 60}
-    rivals = found["parts"]["ordered_rivals"]["rated"]
-    assert set(rivals) == {"tfidf", "length"}
+    command = ["--config", str(tmp_path / "run.yaml"), "--parts", "ordered"]
+    assert main(command) == 0
+    found = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["ordered"]
+    rivals = found["rated"]
+    assert set(rivals) == {"judge", "tfidf", "length"}
     assert rivals["tfidf"]["all"]["order"]["value"] > 0.8  # the words give the score away
-    assert set(found["ordered"]) == {"tfidf", "length"}
+    assert rivals["judge"]["all"]["order"]["n"] == 6
+    assert set(found["less"]) == {"tfidf", "length"}
     page = capsys.readouterr().out
-    for text in ("TF-IDF of the response, ridge | unseen |", "Best of N outputs", "length of the response | all |"):
+    for text in (
+        "| TF-IDF of the response, ridge | unseen | 0.",
+        "| length of the response | all | ",
+        "by the best of N",
+        "no probe",
+    ):
         assert text in page, text

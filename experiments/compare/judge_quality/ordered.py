@@ -7,31 +7,23 @@ instructions. Everything stands beside length, which GPT-4 itself goes by.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
 from autoj_reward.evaluate.graded import Graded
-from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.evaluate.metrics import Statistic, difference
 from autoj_reward.evaluate.within_query import WithinQuery, gain, order, order_given_length
-from experiments.compare.judge_quality.figures import Material, Measured, Values
+from experiments.compare.judge_quality.outputs import Outputs
+from experiments.compare.material import Values
 from experiments.compare.rivals import Prediction
 
 SIZES = (2, 4, 8, 10, 16, 24, 32)
 """The N of best-of-N, as far as there are so many outputs."""
 TEN = 10
 Measure = Callable[[WithinQuery], float | None]
-
-
-def as_rated(rows: Sequence[Graded]) -> list[Rated]:
-    """Every output with its score, less the mean score of its instruction, as a rating."""
-    return [
-        Rated(row.source, row.line, row.query, output.text, output.score - _mean_score(row))
-        for row in rows
-        for output in row.outputs
-    ]
 
 
 def by_query(
@@ -54,49 +46,44 @@ def by_query(
     return found
 
 
-def ordered(material: Material, values: Values) -> dict[str, Any]:
-    """Figures over all systems, and over those alone that no judge was trained on."""
-    return {
-        "all": _figures(material, by_query(material.graded, values)),
-        "unseen": _figures(material, by_query(material.graded, values, material.unseen)),
-        "abstained": sum(value is None for value in values),
-    }
-
-
-def ordered_rivals(material: Material, found: Mapping[str, Prediction], why: str) -> Measured:
-    """The part `ordered_rivals`: the same figures of what has a rating for every output. why: what
-    is missing there. A constant orders nothing."""
-    made = {name: prediction for name, prediction in found.items() if name != "constant"}
-    figures = {
-        name: ordered(material, prediction.values)
-        | {"alpha": prediction.alpha, "layer": prediction.layer}
-        for name, prediction in made.items()
-    }
-    predictions = {name: list(prediction.values) for name, prediction in made.items()}
-    return Measured({"rated": figures, "missing": why}, predictions)
-
-
-def against_rivals(
-    material: Material, predictions: Mapping[str, Mapping[str, Values]]
+def ordered(
+    outputs: Outputs, judge: Values, rivals: Mapping[str, Prediction], why: str
 ) -> dict[str, Any]:
-    """Differences of the judge from each rival, as far as both parts are measured."""
-    judge = predictions.get("ordered", {}).get("judge")
+    """Figures of the judge and of what has a rating for every output, over all systems and over
+    those alone that no judge was trained on; and the judge's less each rival's.
+
+    why: what rival is missing. A constant orders nothing.
+    """
+    values: dict[str, Values] = {"judge": judge}
+    values |= {name: own.values for name, own in rivals.items() if name != "constant"}
     return {
-        name: ordered_differences(material, judge, values)
-        for name, values in predictions.get("ordered_rivals", {}).items()
-        if judge
+        "rated": {
+            name: {
+                "all": _figures(outputs, by_query(outputs.graded, own)),
+                "unseen": _figures(outputs, by_query(outputs.graded, own, outputs.unseen)),
+                "abstained": sum(value is None for value in own),
+                "layer": rivals[name].layer if name in rivals else None,
+            }
+            for name, own in values.items()
+        },
+        "less": {
+            name: _differences(outputs, judge, own)
+            for name, own in values.items()
+            if name != "judge"
+        },
+        "missing": why,
     }
 
 
-def ordered_differences(material: Material, first: Values, second: Values) -> dict[str, Any]:
+def _differences(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
     """Figures of the first rater less those of the second, from paired resamples."""
-    one, two = (_statistics(by_query(material.graded, values)) for values in (first, second))
+    one, two = (_statistics(by_query(outputs.graded, values)) for values in (first, second))
     names = [name for name in one if name in ("order", "order_given_length", str(TEN))]
-    return {name: _estimate(material, difference(one[name], two[name])) for name in names}
+    return {name: _estimate(outputs, difference(one[name], two[name])) for name in names}
 
 
-def _figures(material: Material, queries: Sequence[WithinQuery]) -> dict[str, Any]:
-    return {name: _estimate(material, s) for name, s in _statistics(queries).items()}
+def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
+    return {name: _estimate(outputs, s) for name, s in _statistics(queries).items()}
 
 
 def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
@@ -125,9 +112,5 @@ def _recovered(queries: Sequence[WithinQuery], n: int) -> Statistic:
     return lambda rows: float(got[rows].sum() / total) if (total := whole[rows].sum()) > 0 else None
 
 
-def _estimate(material: Material, statistic: Statistic) -> dict[str, Any]:
-    return material.estimate(statistic, [row.query for row in material.graded])
-
-
-def _mean_score(row: Graded) -> float:
-    return sum(output.score for output in row.outputs) / len(row.outputs)
+def _estimate(outputs: Outputs, statistic: Statistic) -> dict[str, Any]:
+    return asdict(outputs.draws.over(statistic, len(outputs.graded)))

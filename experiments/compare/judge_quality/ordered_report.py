@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoj_reward.evaluate.metrics import estimate_text
-from autoj_reward.io.markdown import Table, section
 from experiments.compare.judge_quality.ordered import SIZES, TEN
+from experiments.tables import Section, tabled
 
 RATERS = {
     "judge": "judge, without critique",
     "probe": "ridge probe on the base's hidden states",
     "tfidf": "TF-IDF of the response, ridge",
     "length": "length of the response",
+}
+HEAD = {"rater": "{rater}", "systems": "{systems}"}
+COLUMNS = {
+    "Spearman": "{order}",
+    "partial, given length": "{order_given_length}",
+    f"best of {TEN}": "{ten}",
 }
 NOTE = (
     "Means over instructions of Spearman's correlation with the graded preference, and of the same "
@@ -21,30 +26,37 @@ NOTE = (
     "Unseen: the outputs of systems that are in no training. The rivals fit scores less their "
     "instruction's mean."
 )
-DIFFERENCES = "The judge less each rival on the same instructions, from paired resamples."
+LESS = "The judge less each rival on the same instructions, from paired resamples."
 
 
-def ordered_sections(quality: dict[str, Any]) -> list[list[str]]:
-    """The tables of the parts `ordered` and `ordered_rivals`, as far as they are measured."""
-    found = quality["parts"].get("ordered_rivals", {}).get("rated", {})
-    if judge := quality["parts"].get("ordered"):
-        found = {"judge": judge} | found
-    names = [name for name in RATERS if name in found]
-    order: Table = [("rater", "systems", "Spearman", "partial, given length", f"best of {TEN}")]
-    curve: Table = [("recovered by the best of", *map(str, SIZES))]
-    for name in names:
-        for systems in ("all", "unseen"):
-            figures = found[name][systems]
-            columns = (figures.get(key) for key in ("order", "order_given_length", str(TEN)))
-            order.append((RATERS[name], systems, *map(estimate_text, columns)))
-        line = (found[name]["all"].get(str(n)) for n in SIZES)
-        curve.append((RATERS[name], *map(estimate_text, line)))
-    less: Table = [("the judge less", "Spearman", "partial, given length", f"best of {TEN}")]
-    for name, figures in quality.get("ordered", {}).items():
-        columns = (figures.get(key) for key in ("order", "order_given_length", str(TEN)))
-        less.append((RATERS[name], *map(estimate_text, columns)))
-    return [
-        section("Ordering the outputs of many systems to one instruction", order, NOTE),
-        section("Best of N outputs of different systems", curve),
-        section("The judge and its rivals, ordering", less, DIFFERENCES),
+def ordered_sections(found: dict[str, Any]) -> list[Section]:
+    """The tables of the part `ordered`, if it was measured."""
+    own = found["parts"].get("ordered")
+    if not own:
+        return []
+    rated = [(RATERS[name], own["rated"][name]) for name in RATERS if name in own["rated"]]
+    orders = [
+        _ten(figures[systems]) | {"rater": rater, "systems": systems}
+        for rater, figures in rated
+        for systems in ("all", "unseen")
     ]
+    curve = [
+        {"rater": rater, "n": {n: figures["all"].get(str(n)) for n in SIZES}}
+        for rater, figures in rated
+    ]
+    less = [_ten(gap) | {"rater": RATERS[name]} for name, gap in own["less"].items()]
+    note = f"{NOTE} Not measured: {own['missing']}." if own["missing"] else NOTE
+    return [
+        ("Ordering the outputs of many systems", tabled(orders, HEAD | COLUMNS), note),
+        (
+            "Share recovered by the best of N outputs of different systems",
+            tabled(curve, {"rater": "{rater}"} | {str(n): f"{{n[{n}]}}" for n in SIZES}),
+            "",
+        ),
+        ("The judge less its rivals, ordering", tabled(less, {"rival": "{rater}"} | COLUMNS), LESS),
+    ]
+
+
+def _ten(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a line; a format cannot reach a field that is named by a number."""
+    return {"ten": figures.get(str(TEN))} | figures
