@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
@@ -23,7 +24,7 @@ MIN_MASS = 0.01
 
 def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_identity: str) -> str:
     """Names everything that can change a judgement: weights, format, wrapper, decoding."""
-    facts = {
+    facts: dict[str, Any] = {
         "model": model_identity,
         "engine": config.kind,
         "format": fmt.digest,

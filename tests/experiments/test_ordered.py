@@ -105,7 +105,7 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert set(found["less"]) == {"tfidf", "length"}
     page = capsys.readouterr().out
     for text in (
-        "| TF-IDF of the response, ridge | unseen | 0.",
+        "| TF-IDF of the response, ridge | unseen | ",
         "| length of the response | all | ",
         "by the best of N",
         "no probe",

@@ -11,7 +11,7 @@ UNIT = re.compile(r"[^.!?\n]+[.!?\n]*")
 
 def loop(text: str, rng: random.Random) -> str:
     """The text up to some sentence, which is then repeated to the length of the whole."""
-    units = UNIT.findall(text) or [text]
+    units: list[str] = UNIT.findall(text) or [text]
     at = rng.randrange(max(1, len(units) // 2))
     start = "".join(units[:at])
     unit = units[at] if units[at].endswith(("\n", " ")) else units[at] + " "
