@@ -28,7 +28,8 @@ TRIES = 2
 class RewardClient:
     """Rates candidates and compares pairs through a backend.
 
-    critiques: k judgements a candidate, averaged. max_in_flight: judge inputs asked at a time; each
+    critiques: k judgements a candidate, averaged. compares: whether the judge can break ties of
+    ratings by comparing. max_in_flight: judge inputs asked at a time; each
     that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica.
@@ -44,6 +45,7 @@ class RewardClient:
         *,
         journal: Journal | None = None,
         critiques: int = 1,
+        compares: bool = True,
         max_in_flight: int = 256,
         deadline_s: float = 1800.0,
         chunk: int = 32,
@@ -52,6 +54,7 @@ class RewardClient:
         self.backend = backend
         self.journal = journal
         self.critiques = critiques
+        self.compares = compares
         self.deadline_s = deadline_s
         self.chunk = min(chunk, max_in_flight)
         self.progress = progress

@@ -13,7 +13,7 @@ from autoj_reward.client.client import Progress, RewardClient
 from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
-from autoj_reward.models import critiques_of
+from autoj_reward.models import compares, critiques_of
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ async def open_judge(
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
     serving = config.serve
-    options = {"journal": journal, "critiques": critiques_of(config), "progress": progress}
+    options = {
+        "journal": journal,
+        "critiques": critiques_of(config),
+        "compares": compares(config),
+        "progress": progress,
+    }
     if not config.on_replicas:
         replica = JudgeReplica(config)
         await replica.start()
@@ -93,6 +98,7 @@ async def open_service(
             backend,
             journal=journal,
             critiques=critiques_of(judge),
+            compares=compares(judge),
             max_in_flight=judge.serve.max_ongoing,
             deadline_s=judge.serve.deadline_s,
             progress=progress,

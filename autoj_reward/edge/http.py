@@ -46,7 +46,7 @@ from autoj_reward.errors import (
     ReplicaLost,
 )
 from autoj_reward.logs import LOG
-from autoj_reward.select.tie_break import select
+from autoj_reward.select.choose import choose
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -114,12 +114,13 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             for response, logprob in zip(body.responses, logprobs, strict=True)
         ]
         judgements = await rate(candidates)
-
-        async def meet(i: int, j: int) -> Comparison:
-            return (await compare([(body.query, body.responses[i], body.responses[j])]))[0]
-
-        rules = body.tie_break
-        chosen = await select(candidates, judgements, view=body.view, rules=rules, compare=meet)
+        chosen = await choose(
+            candidates,
+            judgements,
+            view=body.view,
+            rules=body.tie_break,
+            compare=compare if client.compares else None,
+        )
         return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
 
     @app.get("/v1/judge", response_model=bodies.Judge)
