@@ -13,6 +13,7 @@ from autoj_reward.client.client import Progress, RewardClient
 from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import make_judge
 from autoj_reward.models import compares, critiques_of
 from autoj_reward.replicas.replica import JudgeReplica
 
@@ -43,7 +44,7 @@ async def open_judge(
         "progress": progress,
     }
     if not config.on_replicas:
-        replica = JudgeReplica(config)
+        replica = JudgeReplica(make_judge(config))
         await replica.start()
         client = RewardClient(
             LocalBackend(replica),

@@ -20,7 +20,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Prepared
@@ -41,6 +42,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import Prompt
+from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 from experiments.faults.attacks import Attack, attacks
 from experiments.study import run_command
@@ -90,38 +92,6 @@ class Trusting:
         return await self._engine.prepare(bare, max_tokens, over_long)
 
 
-class InProcess:
-    """A judge of this process as a backend."""
-
-    replicas = 1
-
-    def __init__(self, judge: GenerativeJudge) -> None:
-        self._judge = judge
-        self.judge = judge.name
-
-    async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        """(index, judgement), all of them at once."""
-
-        async def one(index: int) -> tuple[int, Judgement]:
-            return index, await self._judge.judge(items[index])
-
-        for done in asyncio.as_completed([one(n) for n in range(len(items))]):
-            yield await done
-
-    async def check(self) -> int:
-        """See the engine's."""
-        await self._judge.engine.check()
-        return 1
-
-    async def update(self, config: JudgeConfig) -> None:
-        """Not here."""
-        raise ConfigError("this judge is measured as it is")
-
-    async def close(self) -> None:
-        """Free the model."""
-        await self._judge.engine.close()
-
-
 async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[str, list[Judgement]]:
     """Judgements of every attack and then of every plain answer, with the control tokens kept
     apart (`all`) and not (`trusting`)."""
@@ -145,7 +115,9 @@ async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[st
                 bar.update()
 
             for name, one in (("all", judge), ("trusting", trusting)):
-                client = RewardClient(InProcess(one), journal=journal, progress=progress)
+                client = RewardClient(
+                    LocalBackend(JudgeReplica(one)), journal=journal, progress=progress
+                )
                 answers[name] = await client.judge(items)
     finally:
         await judge.engine.close()

@@ -35,6 +35,7 @@ from autoj_reward.engine.fake import latency_s
 from autoj_reward.errors import ConfigError
 from autoj_reward.io.files import plain, write_json, write_text
 from autoj_reward.io.provenance import describe_machine, installed_versions
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 from experiments.speed.routing_report import render
@@ -124,7 +125,9 @@ class Watched:
 async def opened(config: RoutingConfig) -> AsyncIterator[Backend]:
     """The replicas, ready."""
     if not config.ray:
-        backends = [LocalBackend(JudgeReplica(config.judge)) for _ in range(config.replicas)]
+        backends = [
+            LocalBackend(JudgeReplica(make_judge(config.judge))) for _ in range(config.replicas)
+        ]
         yield Pool(backends)
         return
     from autoj_reward.replicas.cluster import Cluster

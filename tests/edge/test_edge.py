@@ -26,6 +26,7 @@ from autoj_reward.edge import bodies
 from autoj_reward.edge.guard import Limits
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
+from autoj_reward.judge.make import make_judge
 from autoj_reward.logs import JsonLines
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
@@ -73,7 +74,7 @@ class Stub:
 
 
 def scripted(**script: Any) -> LocalBackend:
-    return LocalBackend(JudgeReplica(JudgeConfig(kind="fake", script=script)))
+    return LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script))))
 
 
 def made(backend: Backend, limits: Limits | None = None) -> Service:
@@ -490,7 +491,7 @@ def test_another_judge_without_a_failed_request() -> None:
     old, new = (
         JudgeConfig(kind="fake", script={"latency_s": 0.05, "ratings": {"a": n}}) for n in (3, 8)
     )
-    backend = LocalBackend(JudgeReplica(old))
+    backend = LocalBackend(JudgeReplica(make_judge(old)))
     before = backend.judge
 
     async def run(port: int) -> None:

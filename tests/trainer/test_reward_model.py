@@ -26,6 +26,7 @@ from autoj_reward.config import (
 from autoj_reward.edge.http import make_app
 from autoj_reward.errors import BudgetExceeded, ConfigError, EngineUnavailable, InputError
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
@@ -303,7 +304,7 @@ def service() -> Iterator[str]:
     import uvicorn
 
     made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
-    app = make_app(RewardClient(LocalBackend(JudgeReplica(made.judge))), "secret")
+    app = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(made.judge)))), "secret")
     server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
