@@ -170,6 +170,16 @@ async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> N
     assert found.critique == ""
     views = [found.view(name) for name in ("rating", "expected", "direct")]
     assert views == [9.0, 9.0, 9.0]
+    assert found.rating is not None and not (found.forced or found.rating.forced)
+    assert not (await judge(engine).judge(replace(ITEM, direct=True))).forced
+    pair = await judge(Hand("never said", before={"Tie": 0.8}), critique=False).judge(PAIR)
+    assert (pair.verdict, pair.forced) == (Verdict.TIE, False)
+
+
+async def test_a_judge_that_was_to_write_and_wrote_nothing_is_forced() -> None:
+    found = await judge(Hand("", {"9": 0.8})).judge(ITEM)
+    assert found.forced and found.rating is not None and found.rating.forced
+    assert (await judge(Hand("", {"Tie": 0.8})).judge(PAIR)).forced
 
 
 async def test_the_direct_rating_is_read_beside_the_critique() -> None:
