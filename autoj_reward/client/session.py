@@ -55,19 +55,24 @@ async def open_judge(
         try:
             yield client
         finally:
-            await replica.close()
+            await client.close()
+            await client.backend.close()
         return
     from autoj_reward.replicas.cluster import Cluster
 
     where = cluster or Cluster()
     try:
         backend = where.deploy_judge(config)
-        yield RewardClient(
+        client = RewardClient(
             backend,
             max_in_flight=serving.max_ongoing * backend.replicas,
             deadline_s=serving.deadline_s,
             **options,  # type: ignore[arg-type]
         )
+        try:
+            yield client
+        finally:
+            await client.close()
     finally:
         where.remove("judge") if cluster else where.close()
 
@@ -94,17 +99,19 @@ async def open_service(
             f"{config.token_env}"
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
+    client = RewardClient(
+        backend,
+        journal=journal,
+        critiques=critiques_of(judge),
+        compares=compares(judge),
+        max_in_flight=judge.serve.max_ongoing,
+        deadline_s=judge.serve.deadline_s,
+        progress=progress,
+    )
     try:
-        yield RewardClient(
-            backend,
-            journal=journal,
-            critiques=critiques_of(judge),
-            compares=compares(judge),
-            max_in_flight=judge.serve.max_ongoing,
-            deadline_s=judge.serve.deadline_s,
-            progress=progress,
-        )
+        yield client
     finally:
+        await client.close()
         await backend.close()
 
 

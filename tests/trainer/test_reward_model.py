@@ -5,6 +5,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -284,6 +285,26 @@ def test_verls_reward_manager(
     assert ask(extra_info={"query": "Why?"}) == found
     with pytest.raises(InputError, match="extra_info has no 'query'"):
         ask()
+
+
+@pytest.mark.parametrize("how", ["rewards", "compare"])
+def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None:
+    judge = JudgeConfig(kind="fake", script={"fail": {"slow": "hang"}})
+    model = RewardModel(config(judge=judge))
+    model.open()
+
+    def call() -> object:
+        if how == "rewards":
+            return model.rewards_now(asked("slow"))
+        return model.compare_now([("q", "slow", "good")])
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(call)
+        while model._client is None or not model._client._pending:
+            time.sleep(0.01)
+        model.close()
+        with pytest.raises(EngineUnavailable, match="the judge was closed"):
+            waiting.result(timeout=30)
 
 
 def test_figures_by_hand(reward: RewardModel) -> None:
