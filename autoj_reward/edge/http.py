@@ -97,7 +97,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     async def compare(pairs: Sequence[tuple[str, str, str]], swap: bool = True) -> list[Comparison]:
         def refusal(pair: tuple[str, str, str]) -> Comparison | None:
             own = refused(pair, client.backend.judge)
-            return own and swap_consistent(own, own if swap else None)
+            return swap_consistent(own, own if swap else None) if own else None
 
         found = await answered(pairs, refusal, partial(client.compare, swap=swap))
         metrics.compared(found)
