@@ -93,7 +93,7 @@ def test_a_run_is_stopped_and_goes_on(
     logged = scalars(run / "logs")
     assert set(logged["judge/ok"]) == {1.0} and "judge/tokens_out" in logged
     journal = Journal(run / "journal.sqlite")
-    assert {row["input"]["query"] for row in journal.export()} <= set(QUERIES)
+    assert {row["input"]["query"] for row in journal.export()} <= set(queries)
     journal.close()
 
 
