@@ -73,7 +73,7 @@ def scalars(folder: Path) -> dict[str, list[float]]:
 def test_a_run_is_stopped_and_goes_on(
     algorithm: str, share: int, written: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """share: steps that a query's responses fill, of the four that all queries do."""
+    """share: the queries are so many times those that four steps ask."""
     run = written.parent / "run"
     queries = [f"{query} {n}" for query in QUERIES for n in range(4)]
     lines = "".join(json.dumps({"query": query}) + "\n" for query in queries)
