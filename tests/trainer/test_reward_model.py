@@ -297,7 +297,7 @@ def test_verls_reward_manager(
         ask()
 
 
-GROUPS = {
+GROUPS: dict[str, dict[str, Any]] = {
     "whiten": {"shaping": ShapingConfig(whiten="group")},
     "fallback": {"failures": FailureConfig(fallback="group")},
 }

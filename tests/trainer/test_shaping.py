@@ -38,7 +38,7 @@ def test_whitening_by_group_leaves_abstentions_out() -> None:
 @pytest.mark.parametrize("config", [{}, {"scale": 0.5, "shift": -3}, {"clip": [0, 100]}], ids=str)
 def test_rewards_that_are_asked_for_one_by_one_keep_their_order(config: dict[str, object]) -> None:
     shaper = Shaper(check(ShapingConfig, config, "test"))
-    alone = [value for raw in (10.0, 2.0, 7.0) for value in shaper([raw], [0], ["a"])]
+    alone: list[Any] = [value for raw in (10.0, 2.0, 7.0) for value in shaper([raw], [0], ["a"])]
     assert alone == shaper([10.0, 2.0, 7.0], [0] * 3, ["a"] * 3)
     assert sorted(range(3), key=alone.__getitem__) == [1, 2, 0]
 

@@ -150,7 +150,7 @@ def test_online_dpo(tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None
     assert history(trainer, "judge/undecided") == [0.0]
 
 
-UNDECIDED = {
+UNDECIDED: dict[str, tuple[str, dict[str, Any]]] = {
     "inconsistent": ("compare", {"judge": JudgeConfig(kind="fake", script={"verdicts": "first"})}),
     "ties": ("judge", {"judge": JudgeConfig(kind="fake"), "shaping": ShapingConfig(scale=0)}),
     "failures": (
@@ -364,7 +364,7 @@ def made(
     }
     prompts = Dataset.from_dict({"prompt": [[{"role": "user", "content": q}] for q in QUERIES] * 4})
     if algorithm == "ppo":
-        sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
+        sizes: dict[str, Any] = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
         return Ppo(tokenizer, reward, folder, total_episodes=32 * steps, **sizes).trainer
     if algorithm == "online-dpo":
         return DecidedPairsTrainer(
