@@ -44,6 +44,7 @@ class Reward:
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
+    format: of the judge, with the scale of its ratings.
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
     health: of the judge over its last judgements; alarms are logged as warnings when they rise.
 
@@ -62,7 +63,8 @@ class RewardModel:
     def _reset(self) -> None:
         self._budget = FailureBudget(self.config.failures)
         self._shape = Shaper(self.config.shaping)
-        neutral = self._shape.neutral(format_of(self.config.judge).neutral)
+        self.format = format_of(self.config.judge)
+        neutral = self._shape.neutral(self.format.neutral)
         self._fallback = Fallback(self.config.failures, neutral)
         self._recent: deque[tuple[Candidate, Reward]] = deque(maxlen=RECENT)
         self.waited_s = 0.0
@@ -154,7 +156,8 @@ class RewardModel:
         return await asyncio.wrap_future(self._submit(self._rewards(candidates)))
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
-        """The rewards' values, with the configured fallback where one abstains."""
+        """The rewards' values, with the configured fallback where one abstains. ConfigError for a
+        lone response where its group decides."""
         return self._fallback.fill([r.value for r in rewards], [_group(c) for c in candidates])
 
     def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:

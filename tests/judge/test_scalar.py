@@ -163,7 +163,7 @@ def test_a_trainer_takes_a_scalar_model_by_the_same_config() -> None:
         candidates = [Candidate(QUERY, "Yes."), Candidate("Why?", "No.")]
         rewards = model.rewards_now(candidates)
         assert [r.value for r in rewards] == [3.5, None]
-        assert model.numbers(rewards, candidates) == [3.5, 3.5]
+        assert model.numbers(rewards, candidates) == [3.5, 0.0]
 
 
 def test_no_known_reward_is_neutral() -> None:
