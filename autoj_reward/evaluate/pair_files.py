@@ -40,10 +40,6 @@ class Pair:
     id: str | int | None
     fields: Fields
 
-    @property
-    def orders(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        return self.responses, (self.responses[1], self.responses[0])
-
 
 def _eval_p(row: Fields) -> tuple[str, str, str, Verdict, str, str | int | None]:
     label = choice(row, "label", dict(enumerate(LABELS)))

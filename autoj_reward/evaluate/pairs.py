@@ -12,7 +12,7 @@ from typing import Any
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate import checks
-from autoj_reward.evaluate.ask import judge_all, rate_all, require_protocol
+from autoj_reward.evaluate.ask import compare_all, rate_all, require_protocol
 from autoj_reward.evaluate.config import PairsConfig
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import (
@@ -34,8 +34,7 @@ from autoj_reward.evaluate.rows import (
     ordered_groups,
     read_answers,
 )
-from autoj_reward.select.aggregate import swap_consistent
-from autoj_reward.types import JudgeInput, Judgement, Verdict
+from autoj_reward.types import Judgement, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +97,18 @@ def read_verdicts(source: str, data: str, pairs: Sequence[Pair]) -> tuple[Verdic
 
 def compare_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdicts:
     """Every pair compared in both orders, `repeats` times; the first time counts."""
-    rounds = range(config.repeats)
-    inputs = [JudgeInput(p.query, order, k) for k in rounds for p in pairs for order in p.orders]
-    found = judge_all(config.judge, journal_path(config, result), inputs, "comparing")
-    orders = list(zip(found[::2], found[1::2], strict=True))
-    per_round = [
-        [swap_consistent(*pair).verdict for pair in orders[k * len(pairs) : (k + 1) * len(pairs)]]
-        for k in rounds
-    ]
-    first = orders[: len(pairs)]
+    asked = [(pair.query, *pair.responses) for pair in pairs]
+    journal, rounds = journal_path(config, result), config.repeats
+    found = compare_all(config.judge, journal, asked, "comparing", rounds=rounds)
+    first = [(found[i].orders[0], found[i].orders[1]) for i in range(len(pairs))]
     extra: Figures = {"calibration": checks.calibration(_labelled(pairs, first))}
-    if config.repeats > 1:
-        extra["stability"] = checks.stability(per_round)
+    said = [comparison.verdict for comparison in found]
+    if rounds > 1:
+        extra["stability"] = checks.stability(
+            [said[n : n + len(pairs)] for n in range(0, len(said), len(pairs))]
+        )
     shown = tuple((a.verdict, b.verdict) for a, b in first)
-    return Verdicts(tuple(per_round[0]), shown, tuple(first), extra)
+    return Verdicts(tuple(said[: len(pairs)]), shown, tuple(first), extra)
 
 
 def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdicts:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
-import sys
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.metrics import Statistic, bootstrap
 from autoj_reward.io.files import to_json, write_json, write_jsonl
-from autoj_reward.io.provenance import describe_machine, installed_versions
+from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import Judgement
 
@@ -120,7 +118,7 @@ def save(
         "name": name,
         "sources": {role: _source(path) for role, path in sources.items()},
         "settings": config.model_dump(mode="json", exclude={"judge", "grader", "journal"}),
-        "command": shlex.join(["autoj", *sys.argv[1:]]),
+        "command": as_typed(),
         "at": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
         "versions": installed_versions(),

@@ -20,6 +20,7 @@ __all__ = [
     "Rows",
     "SingleRow",
     "TextRow",
+    "joined",
     "read_pairs",
     "read_queries",
     "read_rows",
@@ -161,9 +162,25 @@ def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, 
     return Rows(tuple(rows), tuple(bad))
 
 
-def require_usable(rows: Rows[Any], source: str) -> None:
-    """Name every bad row on the terminal; InputError if no row is left."""
+def require_usable(rows: Rows[Any], source: str, strict: bool = False) -> None:
+    """Name every bad row on the terminal; InputError if no row is left, or if strict and one is
+    bad."""
+    if strict:
+        require_clean(rows)
     for bad in rows.bad:
         tqdm.write(f"left out {bad}")
     if not rows.rows:
         raise InputError(f"{source}: no usable row; {len(rows.bad)} left out, each named above")
+
+
+def joined(fields: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """A row of an output: the input's own fields in their order, then what was found.
+
+    A name that both have belongs to what was found; the row's own value is kept under
+    `overwritten`, a key that only such rows have.
+    """
+    clash = {k: v for k, v in fields.items() if k in added}
+    if clash and "overwritten" in fields:
+        clash["overwritten"] = fields["overwritten"]
+    own = {k: v for k, v in fields.items() if k not in clash}
+    return own | ({"overwritten": clash} if clash else {}) | added

@@ -21,7 +21,7 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
-from autoj_reward.io.rows import Rows, read_queries, require_clean, require_usable
+from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import format_of
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
@@ -61,8 +61,6 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
     read = read_queries(checked.input)
-    if strict:
-        require_clean(read)
     answered = [row for row in read.rows if row.responses or checked.policy]
     unanswered = [
         BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
@@ -70,7 +68,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         if not (row.responses or checked.policy)
     ]
     rows = Rows(tuple(answered), (*read.bad, *unanswered))
-    require_usable(rows, checked.input)
+    require_usable(rows, checked.input, strict)
     summary = asyncio.run(run(checked, rows.rows, list(rows.bad)))
     print(_closing_words(summary, checked.output))
     return 0
