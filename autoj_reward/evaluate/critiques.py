@@ -16,7 +16,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import judge_all, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
 from autoj_reward.evaluate.metrics import share
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
@@ -25,10 +25,9 @@ from autoj_reward.evaluate.rows import (
     ordered_groups,
     read_answers,
     read_strict,
-    text,
 )
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.judge.make import judge_name
 from autoj_reward.parse import ParseFailure, parse_comparison
 from autoj_reward.prompts.format import load_format
@@ -104,7 +103,7 @@ def eval_c(
     found, graded = grade(cases, texts, references, checked, result)
     content = figures(cases, found, Intervals.of(checked))
     content["grader"] = judge_name(checked.grader)
-    content["cost"] = {"judge": cost(judgements), "grader": cost(graded)}
+    content["cost"] = {"judge": judging_cost(judgements), "grader": judging_cost(graded)}
     rows = [
         _row(case, vote, (mine, other))
         for case, vote, mine, other in zip(cases, found, texts, references, strict=True)

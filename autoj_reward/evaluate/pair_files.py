@@ -15,8 +15,8 @@ from autoj_reward.evaluate.rows import (
     group,
     read_strict,
     row_id,
-    text,
 )
+from autoj_reward.io.checks import text
 from autoj_reward.io.rows import require_usable
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict

@@ -27,7 +27,7 @@ from autoj_reward.evaluate.metrics import (
     share,
 )
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
     choice,
     drawn,
@@ -201,7 +201,7 @@ def _finish(
 ) -> int:
     content = figures(pairs, found, Intervals.of(config))
     if found.judgements:
-        content["cost"] = cost([j for row in found.judgements for j in row])
+        content["cost"] = judging_cost([j for row in found.judgements for j in row])
     rows = [_row(i, pair, found) for i, pair in enumerate(pairs)]
     save(result, task, config, verdicts or config.judge, sources, content, rows)
     _tell(content)

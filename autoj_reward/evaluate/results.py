@@ -74,7 +74,7 @@ def beside(result: str, ending: str) -> Path:
     return path.with_name(path.name.removesuffix(".json") + ending)
 
 
-def cost(judgements: Sequence[Judgement]) -> Figures:
+def judging_cost(judgements: Sequence[Judgement]) -> Figures:
     """Judgements, how they ended, and the mean cost of one: tokens, and seconds in the replica."""
     n = len(judgements)
     outcomes: dict[str, int] = {}

@@ -10,12 +10,11 @@ from tqdm import tqdm
 
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import numbered
 from autoj_reward.types import BadRow, QueryRow
 
 __all__ = [
-    "Limits",
     "PairRow",
     "Rows",
     "SingleRow",
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-DEFAULT = Limits()
 LISTED = 20
 
 
@@ -73,7 +71,7 @@ class TextRow:
     fields: dict[str, Any]
 
 
-def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
+def read_queries(source: str) -> Rows[QueryRow]:
     """Queries, each with its responses and their log-probabilities where the row has them.
 
     source: a `.jsonl`, `.ndjson` or `.json` file of one JSON object a line (also with `.gz`, and
@@ -81,15 +79,15 @@ def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
         input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
         `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
     `query` is a text that is not blank. `responses`, unless absent or null, are 1 to
-    `max_responses` texts, "" among them; `logprobs` are as many finite numbers.
+    MAX_RESPONSES texts, "" among them; `logprobs` are as many finite numbers.
     All rows may turn out bad. Raises InputError if the source as a whole cannot be read, lacks
     a required column, or has no row at all.
     """
 
     def build(line: int, value: Any) -> QueryRow:
         fields = check.own_fields(value)
-        query = check.text(fields, "query", limits, blank=False)
-        responses = check.responses(fields, limits)
+        query = check.text(fields, "query", blank=False)
+        responses = check.responses(fields)
         logprobs = check.logprobs(fields, None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
         return QueryRow(line, query, responses, logprobs, extra)
@@ -97,36 +95,36 @@ def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
     return read_rows(source, build, ("query",))
 
 
-def read_singles(source: str, *, limits: Limits = DEFAULT) -> Rows[SingleRow]:
+def read_singles(source: str) -> Rows[SingleRow]:
     """Rows of `query` (not blank) and `response`; sources and errors as for `read_queries`."""
 
     def build(line: int, value: Any) -> SingleRow:
         fields = check.own_fields(value)
-        query = check.text(fields, "query", limits, blank=False)
-        return SingleRow(line, query, check.text(fields, "response", limits), fields)
+        query = check.text(fields, "query", blank=False)
+        return SingleRow(line, query, check.text(fields, "response"), fields)
 
     return read_rows(source, build, ("query", "response"))
 
 
-def read_pairs(source: str, *, limits: Limits = DEFAULT) -> Rows[PairRow]:
+def read_pairs(source: str) -> Rows[PairRow]:
     """Rows of `query` (not blank), `response_1`, `response_2`; else as for `read_queries`."""
 
     def build(line: int, value: Any) -> PairRow:
         fields = check.own_fields(value)
-        query = check.text(fields, "query", limits, blank=False)
-        first = check.text(fields, "response_1", limits)
-        second = check.text(fields, "response_2", limits)
+        query = check.text(fields, "query", blank=False)
+        first = check.text(fields, "response_1")
+        second = check.text(fields, "response_2")
         return PairRow(line, query, first, second, fields)
 
     return read_rows(source, build, ("query", "response_1", "response_2"))
 
 
-def read_texts(source: str, *, limits: Limits = DEFAULT) -> Rows[TextRow]:
+def read_texts(source: str) -> Rows[TextRow]:
     """Judge texts: rows of `text`, or bare JSON strings; else as for `read_queries`."""
 
     def build(line: int, value: Any) -> TextRow:
         fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-        return TextRow(line, check.text(fields, "text", limits), fields)
+        return TextRow(line, check.text(fields, "text"), fields)
 
     return read_rows(source, build, ("text",))
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows
 from autoj_reward.io.sources import numbered
 from autoj_reward.scenarios import Registry
 from autoj_reward.types import BadRow
 
-LIMITS = Limits()
 GIVEN_UP = ("rejecting", "peer_review")
 """Early scenarios that the authors removed (paper, Table 7)."""
 
@@ -49,10 +48,10 @@ def read_labelled(path: str, known: Registry) -> Rows[Labelled]:
         try:
             fields = check.own_fields(load())
             own = "instruction" in fields
-            name = check.text(fields, "category" if own else "scenario", LIMITS, blank=False)
-            query = check.text(fields, "instruction" if own else "prompt", LIMITS, blank=False)
+            name = check.text(fields, "category" if own else "scenario", blank=False)
+            query = check.text(fields, "instruction" if own else "prompt", blank=False)
             if own and fields.get("input"):
-                query += " " + check.text(fields, "input", LIMITS)
+                query += " " + check.text(fields, "input")
             if name in GIVEN_UP:
                 raise BadField("category", f"{name}: a scenario that was given up")
             if name not in known:

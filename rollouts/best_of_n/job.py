@@ -29,11 +29,11 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.tie_break import select
 from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
-from rollouts.best_of_n.budget import budget_text
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.records import judgement_records, selection_record
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.sampler import sample_missing
+from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, summarise
 
 GROUPS_AT_ONCE = 256

@@ -8,10 +8,10 @@ from string import Template
 
 from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural, rate, table
 from autoj_reward.types import BadRow, Outcome
-from rollouts.best_of_n.budget import BudgetSummary, budget_text
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import bar_plot, line_plot
 from rollouts.best_of_n.report_query import NO_CURVE, query_section
+from rollouts.best_of_n.spending import BudgetSummary, budget_text
 from rollouts.best_of_n.summary import Summary
 
 _VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}

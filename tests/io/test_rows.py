@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.errors import InputError
+from autoj_reward.io.checks import MAX_CHARS
 from autoj_reward.io.rows import (
-    Limits,
     Rows,
     read_pairs,
     read_queries,
@@ -61,7 +61,12 @@ def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
         pytest.param(b'{"query": " \\n\\t"}', "query", "blank: ' \\n\\t'", id="query_whitespace"),
         pytest.param(b'{"query": "a\\u0000"}', "query", "NUL at character 2", id="query_nul"),
         pytest.param(b'{"query": "\\ud800"}', "query", "lone surrogate U+D800", id="surrogate"),
-        pytest.param(b'{"query": "abcdefghijk"}', "query", "11 characters, over", id="query_long"),
+        pytest.param(
+            b'{"query": "' + b"a" * (MAX_CHARS + 1) + b'"}',
+            "query",
+            "1000001 characters, over",
+            id="query_long",
+        ),
         pytest.param(b'{"query": "a", "query": "b"}', "query", "'a', then 'b'", id="duplicate_key"),
         pytest.param(
             b'{"query": "a", "meta": {"k": 1, "k": 2}}', "k", "duplicate", id="duplicate_inner_key"
@@ -81,7 +86,7 @@ def test_bad_line_is_named_and_left_out(
     tmp_path: Path, line: bytes, field: str, reason: str
 ) -> None:
     source = written(tmp_path, GOOD + b"\n" + line + b"\n" + GOOD)
-    result = read_queries(source, limits=Limits(max_chars=10))
+    result = read_queries(source)
     assert [row.line for row in result.rows] == [1, 3]
     (bad,) = result.bad
     assert (bad.file, bad.line, bad.field) == (source, 2, field)
@@ -94,13 +99,15 @@ def test_bad_line_is_named_and_left_out(
     ("fields", "field", "reason"),
     [
         pytest.param({"responses": "abc"}, "responses", "not a list: 'abc'", id="not_a_list"),
-        pytest.param({"responses": []}, "responses", "0 responses; give 1 to 3", id="none"),
-        pytest.param({"responses": ["a"] * 4}, "responses", "4 responses", id="too_many"),
+        pytest.param({"responses": []}, "responses", "0 responses; give 1 to 1024", id="none"),
+        pytest.param({"responses": ["a"] * 1025}, "responses", "1025 responses", id="too_many"),
         pytest.param({"responses": ["a", 1]}, "responses[1]", "not a string: 1", id="number"),
         pytest.param({"responses": [None]}, "responses[0]", "not a string: null", id="null"),
         pytest.param({"responses": ["a\0"]}, "responses[0]", "NUL at character 2", id="nul"),
         pytest.param({"responses": ["\ud800"]}, "responses", "lone surrogate", id="surrogate"),
-        pytest.param({"responses": ["a" * 11]}, "responses[0]", "11 characters", id="long"),
+        pytest.param(
+            {"responses": ["a" * (MAX_CHARS + 1)]}, "responses[0]", "1000001 characters", id="long"
+        ),
         pytest.param({"logprobs": [-1.0]}, "logprobs", "without responses", id="lp_alone"),
         pytest.param({"logprobs": []}, "logprobs", "without responses", id="lp_alone_empty"),
         pytest.param(
@@ -133,7 +140,7 @@ def test_bad_responses_and_logprobs(
     tmp_path: Path, fields: dict[str, Any], field: str, reason: str
 ) -> None:
     source = written(tmp_path, json.dumps({"query": "q", **fields}).encode())
-    result = read_queries(source, limits=Limits(max_chars=10, max_responses=3))
+    result = read_queries(source)
     assert result.rows == ()
     assert [bad.field for bad in result.bad] == [field]
     assert reason in result.bad[0].reason
@@ -403,12 +410,6 @@ def test_require_clean() -> None:
     assert lines[0].startswith("22 of 23 rows are bad")
     assert lines[1:21] == [f"  f:{i}: field 'query': missing" for i in range(1, 21)]
     assert lines[21:] == ["  and 2 more"]
-
-
-@pytest.mark.parametrize("wrong", [{"max_chars": 0}, {"max_responses": 0}], ids=str)
-def test_limits_are_checked(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Limits(**wrong)
 
 
 JSON = st.recursive(
