@@ -1,7 +1,7 @@
 """The best-of-N job: queries in, responses sampled or brought, every response judged, one chosen.
 
 Everything is in the journal before it is used, so the same command after a crash goes on where it
-stopped. Results: selections.jsonl, judgements.jsonl, summary.json and report.html.
+stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html and curve.svg.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.io.chart import curves
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
@@ -241,6 +242,9 @@ def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResul
         summary, results, title=f"Best-of-N: {Path(config.input).name}", config_text=text
     )
     write_text(folder / "report.html", page)
+    if summary.curve:
+        drawing = curves({config.view: summary.curve}, "N", f"mean {config.view} of the best of N")
+        write_text(folder / "curve.svg", drawing)
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

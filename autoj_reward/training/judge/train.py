@@ -35,6 +35,7 @@ from autoj_reward.training.fine_tuning import (
     write_record,
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from autoj_reward.training.run import log_to
 
 
 def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
@@ -51,6 +52,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     claim(config.output, config, changeable={"output", "save_steps"})
+    log_to(config.output / "logs")
     judge = JudgeConfig(
         model=config.model,
         revision=config.revision,

@@ -31,6 +31,7 @@ from autoj_reward.training.fine_tuning import (
     with_lora,
     write_record,
 )
+from autoj_reward.training.run import log_to
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 
 
@@ -49,6 +50,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     claim(config.output, config, changeable={"output", "save_steps"})
+    log_to(config.output / "logs")
     source = resolve(EngineConfig(model=config.model, revision=config.revision))
     tokenizer = load_tokenizer(source.path, config.revision)
     pairs = read_preferences(config, tokenizer)
