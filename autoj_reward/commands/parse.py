@@ -23,10 +23,11 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
     from autoj_reward.prompts.format import load_format
 
     fmt = load_format(format_name)
-    rows = read_texts(source)
+    rows = read_texts(source, "text")
     outcomes: Counter[str] = Counter()
     for row in rows.rows:
-        found = parse_comparison(row.text, fmt) if pairwise else parse_rating(row.text, fmt)
+        [text] = row.texts
+        found = parse_comparison(text, fmt) if pairwise else parse_rating(text, fmt)
         record: dict[str, object] = {"line": row.line}
         if isinstance(found, ParseFailure):
             record |= {"outcome": "unparsable", "reason": found.reason}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autoj_reward.commands.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
 
 if TYPE_CHECKING:
-    from autoj_reward.io.rows import PairRow, Rows, SingleRow
+    from autoj_reward.io.rows import Rows, TextRow
     from autoj_reward.types import Comparison, Judgement
 
 
@@ -22,12 +22,12 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig, load_config
     from autoj_reward.evaluate.ask import rate_all
-    from autoj_reward.io.rows import read_singles, require_usable
+    from autoj_reward.io.rows import read_texts, require_usable
 
     checked = load_config(ScoreConfig, config, sets)
-    rows = read_singles(source)
+    rows = read_texts(source, "query", "response")
     require_usable(rows, source, strict)
-    asked = [(row.query, row.response) for row in rows.rows]
+    asked = [row.texts for row in rows.rows]
     found = rate_all(checked.judge, _journal(output), asked, "judging")
     return _write(output, rows, [rating_fields(judgement) for judgement in found])
 
@@ -37,12 +37,12 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig, load_config
     from autoj_reward.evaluate.ask import compare_all
-    from autoj_reward.io.rows import read_pairs, require_usable
+    from autoj_reward.io.rows import read_texts, require_usable
 
     checked = load_config(ScoreConfig, config, sets)
-    rows = read_pairs(source)
+    rows = read_texts(source, "query", "response_1", "response_2")
     require_usable(rows, source, strict)
-    asked = [(row.query, row.response_1, row.response_2) for row in rows.rows]
+    asked = [row.texts for row in rows.rows]
     found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
     return _write(output, rows, [verdict_fields(comparison) for comparison in found])
 
@@ -85,9 +85,7 @@ def _journal(output: str) -> Path:
     return Path(output + ".journal.sqlite")
 
 
-def _write(
-    output: str, rows: Rows[SingleRow] | Rows[PairRow], added: Sequence[dict[str, Any]]
-) -> int:
+def _write(output: str, rows: Rows[TextRow], added: Sequence[dict[str, Any]]) -> int:
     from collections import Counter
 
     from autoj_reward.io.files import to_json, write_json, write_jsonl

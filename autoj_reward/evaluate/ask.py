@@ -40,7 +40,7 @@ def judge_all(
 
 
 def rate_all(
-    config: JudgeConfig, journal: Path, pairs: Sequence[tuple[str, str]], label: str
+    config: JudgeConfig, journal: Path, pairs: Sequence[tuple[str, ...]], label: str
 ) -> list[Judgement]:
     """One rating a (query, response), in order: the mean over the judge's critiques."""
     k = critiques_of(config)
@@ -52,7 +52,7 @@ def rate_all(
 def compare_all(
     config: JudgeConfig,
     journal: Path,
-    triples: Sequence[tuple[str, str, str]],
+    triples: Sequence[tuple[str, ...]],
     label: str,
     *,
     swap: bool = True,

@@ -14,21 +14,6 @@ from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import numbered
 from autoj_reward.types import BadRow, QueryRow
 
-__all__ = [
-    "PairRow",
-    "Rows",
-    "SingleRow",
-    "TextRow",
-    "joined",
-    "read_pairs",
-    "read_queries",
-    "read_rows",
-    "read_singles",
-    "read_texts",
-    "require_clean",
-    "require_usable",
-]
-
 T = TypeVar("T")
 LISTED = 20
 
@@ -42,32 +27,11 @@ class Rows(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SingleRow:
-    """One response to rate; `fields` holds all the row's own fields in their order."""
-
-    line: int
-    query: str
-    response: str
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PairRow:
-    """Two responses to compare; `fields` holds all the row's own fields in their order."""
-
-    line: int
-    query: str
-    response_1: str
-    response_2: str
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class TextRow:
-    """One judge text to parse; `fields` holds all the row's own fields in their order."""
+    """The texts of a row that were asked for; `fields` holds all its own fields in their order."""
 
     line: int
-    text: str
+    texts: tuple[str, ...]
     fields: dict[str, Any]
 
 
@@ -95,38 +59,19 @@ def read_queries(source: str) -> Rows[QueryRow]:
     return read_rows(source, build, ("query",))
 
 
-def read_singles(source: str) -> Rows[SingleRow]:
-    """Rows of `query` (not blank) and `response`; sources and errors as for `read_queries`."""
+def read_texts(source: str, *names: str) -> Rows[TextRow]:
+    """The texts of these names of every row, a `query` not blank; else as for `read_queries`.
 
-    def build(line: int, value: Any) -> SingleRow:
-        fields = check.own_fields(value)
-        query = check.text(fields, "query", blank=False)
-        return SingleRow(line, query, check.text(fields, "response"), fields)
-
-    return read_rows(source, build, ("query", "response"))
-
-
-def read_pairs(source: str) -> Rows[PairRow]:
-    """Rows of `query` (not blank), `response_1`, `response_2`; else as for `read_queries`."""
-
-    def build(line: int, value: Any) -> PairRow:
-        fields = check.own_fields(value)
-        query = check.text(fields, "query", blank=False)
-        first = check.text(fields, "response_1")
-        second = check.text(fields, "response_2")
-        return PairRow(line, query, first, second, fields)
-
-    return read_rows(source, build, ("query", "response_1", "response_2"))
-
-
-def read_texts(source: str) -> Rows[TextRow]:
-    """Judge texts: rows of `text`, or bare JSON strings; else as for `read_queries`."""
+    Where one name is asked for, a row may also be that text alone.
+    """
 
     def build(line: int, value: Any) -> TextRow:
-        fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-        return TextRow(line, check.text(fields, "text"), fields)
+        alone = len(names) == 1 and isinstance(value, str)
+        fields = check.own_fields({names[0]: value} if alone else value)
+        texts = tuple(check.text(fields, name, blank=name != "query") for name in names)
+        return TextRow(line, texts, fields)
 
-    return read_rows(source, build, ("text",))
+    return read_rows(source, build, names)
 
 
 def require_clean(rows: Rows[Any]) -> None:

@@ -21,9 +21,8 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.checks import MAX_CHARS
 from autoj_reward.io.rows import (
     Rows,
-    read_pairs,
+    TextRow,
     read_queries,
-    read_singles,
     read_texts,
     require_clean,
 )
@@ -32,6 +31,18 @@ from autoj_reward.types import BadRow, QueryRow
 
 GOOD = b'{"query": "good"}'
 Read = Callable[[str], Rows[Any]]
+
+
+def read_singles(source: str) -> Rows[TextRow]:
+    return read_texts(source, "query", "response")
+
+
+def read_pairs(source: str) -> Rows[TextRow]:
+    return read_texts(source, "query", "response_1", "response_2")
+
+
+def read_judged(source: str) -> Rows[TextRow]:
+    return read_texts(source, "text")
 
 
 def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
@@ -186,8 +197,8 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
     fields = {"z": None, "response_2": "", "query": "q", "response": "r", "response_1": "1", "a": 1}
     source = written(tmp_path, json.dumps(fields).encode())
     (single,), (pair,) = read_singles(source).rows, read_pairs(source).rows
-    assert (single.line, single.query, single.response) == (1, "q", "r")
-    assert (pair.line, pair.query, pair.response_1, pair.response_2) == (1, "q", "1", "")
+    assert (single.line, single.texts) == (1, ("q", "r"))
+    assert (pair.line, pair.texts) == (1, ("q", "1", ""))
     assert list(single.fields.items()) == list(pair.fields.items()) == list(fields.items())
 
 
@@ -202,8 +213,8 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
         pytest.param(
             read_pairs, {"query": "q", "response_1": 1, "response_2": ""}, "response_1", id="pair_1"
         ),
-        pytest.param(read_texts, {"texts": "t"}, "text", id="text_missing"),
-        pytest.param(read_texts, 5, "", id="text_number"),
+        pytest.param(read_judged, {"texts": "t"}, "text", id="text_missing"),
+        pytest.param(read_judged, 5, "", id="text_number"),
     ],
 )
 def test_bad_rows_of_the_other_readers(tmp_path: Path, read: Read, row: Any, field: str) -> None:
@@ -216,8 +227,8 @@ def test_texts_come_as_rows_or_strings_also_on_standard_input(
 ) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(b'{"text": "a", "id": 1}\n"b"\n""\n{}\n'))
     monkeypatch.setattr(sys, "stdin", stdin)
-    result = read_texts("-")
-    assert [(row.line, row.text) for row in result.rows] == [(1, "a"), (2, "b"), (3, "")]
+    result = read_judged("-")
+    assert [(row.line, *row.texts) for row in result.rows] == [(1, "a"), (2, "b"), (3, "")]
     assert [row.fields for row in result.rows] == [
         {"text": "a", "id": 1},
         {"text": "b"},
