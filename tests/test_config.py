@@ -19,7 +19,7 @@ from autoj_reward.config import (
     ScoreConfig,
     load_config,
 )
-from autoj_reward.edge.service import ServeConfig
+from autoj_reward.edge.service import EdgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.config import (
     BestOfFourConfig,
@@ -82,7 +82,7 @@ KINDS: dict[str, type[Block]] = {
     "ppo": TrainConfig,
     "online_dpo": TrainConfig,
     "rejection_sampling": RejectionSamplingConfig,
-    "serve": ServeConfig,
+    "serve": EdgeConfig,
     "learning_task": TrainConfig,
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
