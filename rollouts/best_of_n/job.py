@@ -20,7 +20,6 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.io.chart import curves
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
@@ -31,6 +30,7 @@ from autoj_reward.select.budget import select_within
 from autoj_reward.select.tie_break import select
 from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
 from rollouts.best_of_n.group import GroupResult
+from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.sampler import sample_missing
@@ -243,8 +243,8 @@ def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResul
     )
     write_text(folder / "report.html", page)
     if summary.curve:
-        drawing = curves({config.view: summary.curve}, "N", f"mean {config.view} of the best of N")
-        write_text(folder / "curve.svg", drawing)
+        name = f"mean {config.view} of the best of N"
+        write_text(folder / "curve.svg", line_plot(summary.curve, name, (640, 320), alone=True))
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

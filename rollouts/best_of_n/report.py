@@ -124,7 +124,7 @@ def _overview(s: Summary) -> str:
             "Mean best-of-N curve",
             NO_CURVE
             if s.budget
-            else line_plot(s.curve, f"best {esc(name)}", _PLOT)
+            else line_plot(s.curve, f"best {name}", _PLOT)
             + f'<p class="muted small">Mean best {esc(name)} over all subsets of N candidates, '
             f"averaged over {plural(s.curve_queries, 'query')}.{fewest}{absent}</p>",
         ),
