@@ -15,14 +15,14 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import judge_all, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
-from autoj_reward.evaluate.metrics import share
+from autoj_reward.evaluate.metrics import percent, share
 from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
+    by_group,
     drawn,
     group,
-    ordered_groups,
     read_answers,
     read_strict,
 )
@@ -184,15 +184,14 @@ def grade(
 
 def figures(cases: Sequence[Case], votes: Sequence[Vote], intervals: Intervals) -> Figures:
     """Win, tie and lose overall and by group, and how often the critique shown first wins."""
-    names = ordered_groups(case.group for case in cases)
-    members = {name: [i for i, c in enumerate(cases) if c.group == name] for name in names}
+    members = by_group([case.group for case in cases])
     seen = [v.verdict.swapped() if v.exchanged else v.verdict for v in votes]
     decided = [verdict for verdict in seen if verdict in (Verdict.FIRST, Verdict.SECOND)]
     first = decided.count(Verdict.FIRST)
     return {
         "overall": _shares(cases, votes, range(len(cases)), intervals),
         "groups": {name: _shares(cases, votes, own, intervals) for name, own in members.items()},
-        "shown_first_wins": round(100 * first / len(decided), 2) if decided else None,
+        "shown_first_wins": percent(first / len(decided)) if decided else None,
     }
 
 

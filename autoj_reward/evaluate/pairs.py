@@ -21,17 +21,19 @@ from autoj_reward.evaluate.metrics import (
     cohen_kappa,
     consistent,
     joint,
+    percent,
     pointwise_verdicts,
     position,
+    rounded,
     search_tie_threshold,
     share,
 )
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
 from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
+    by_group,
     choice,
     drawn,
-    ordered_groups,
     read_answers,
 )
 from autoj_reward.types import Judgement, Verdict
@@ -128,7 +130,7 @@ def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdi
     extra = {
         "searched_on_these_rows": {
             "tie_threshold": best,
-            "agreement": round(100 * float(hits.mean()), 2),
+            "agreement": percent(float(hits.mean())),
         },
         "equal_values": sum(gap == 0 for gap in gaps),
     }
@@ -138,8 +140,7 @@ def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdi
 
 def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Intervals) -> Figures:
     """Overall and by group; the biases; agreement beyond chance."""
-    names = ordered_groups(pair.group for pair in pairs)
-    members = {name: [i for i, p in enumerate(pairs) if p.group == name] for name in names}
+    members = by_group([pair.group for pair in pairs])
     responses, labels = [p.responses for p in pairs], [p.label for p in pairs]
     biases: Figures = {
         "length": checks.leaning(checks.length, responses, found.joint, labels),
@@ -147,8 +148,7 @@ def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Intervals) -> Fig
     }
     if found.shown:
         place = position(found.shown)
-        first = None if place.first_share is None else round(100 * place.first_share, 2)
-        biases["position"] = asdict(place) | {"first_share": first}
+        biases["position"] = asdict(place) | {"first_share": percent(place.first_share)}
     return {
         "protocol": "pairwise" if found.shown else "pointwise",
         "overall": _shares(pairs, found, range(len(pairs)), intervals),
@@ -175,8 +175,8 @@ def _shares(
             else {"consistency": None, "consistency_95": [None, None]}
         ),
         **intervals.percent("ties", share([v is Verdict.TIE for v in own]), queries),
-        "human_ties": round(100 * labels.count(Verdict.TIE) / len(labels), 2),
-        "kappa": _rounded(cohen_kappa(own, labels)),
+        "human_ties": percent(labels.count(Verdict.TIE) / len(labels)),
+        "kappa": rounded(cohen_kappa(own, labels), 4),
     }
 
 
@@ -254,7 +254,3 @@ def _tell(content: Figures) -> None:
     for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
         same = "-" if own["consistency"] is None else f"{own['consistency']:.2f}"
         print(f"{name[:23]:<24}{own['n']:>6}{own['agreement']:>11.2f}{same:>13}")
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

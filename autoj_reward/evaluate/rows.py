@@ -6,7 +6,7 @@ Scenario groups go by their published titles (paper, Table 1).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from autoj_reward.errors import InputError
@@ -127,10 +127,11 @@ def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
     return tuple(rows[i] for i in chosen)
 
 
-def ordered_groups(names: Iterable[str]) -> list[str]:
-    """The groups there are: the paper's in its order, then others as they appear."""
+def by_group(names: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of each group: the paper's groups in its order, then others as they appear."""
     present = list(dict.fromkeys(names))
-    return [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
+    ordered = [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
+    return {group: [i for i, name in enumerate(names) if name == group] for group in ordered}
 
 
 def _in_order(answer: Fields, position: int, row: Fields) -> None:
