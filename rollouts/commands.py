@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from autoj_reward.commands.flags import RUN, SET, STRICT, calling
 
-from autoj_reward.commands.flags import RUN, SET, STRICT, Command, command
+TRAIN = "rollouts.train.main:main"
 
-
-@command(RUN, SET, STRICT)
-def best_of_n(config: str, sets: Sequence[str], strict: bool) -> int:
-    """Judge N responses a query, and keep the best; print where the results are."""
-    from rollouts.best_of_n.job import main
-
-    return main(config, sets, strict)
-
-
-def _trainer(algorithm: str) -> Command:
-    @command(RUN, SET)
-    def train(config: str, sets: Sequence[str]) -> int:
-        from rollouts.train.main import main
-
-        return main(algorithm, config, sets)
-
-    return train
-
-
-ppo = _trainer("ppo")
-grpo = _trainer("grpo")
-rloo = _trainer("rloo")
-online_dpo = _trainer("online-dpo")
-rejection_sampling = _trainer("rejection-sampling")
+best_of_n = calling("rollouts.best_of_n.job:main", RUN, SET, STRICT)
+ppo = calling(TRAIN, RUN, SET, algorithm="ppo")
+grpo = calling(TRAIN, RUN, SET, algorithm="grpo")
+rloo = calling(TRAIN, RUN, SET, algorithm="rloo")
+online_dpo = calling(TRAIN, RUN, SET, algorithm="online-dpo")
+rejection_sampling = calling(TRAIN, RUN, SET, algorithm="rejection-sampling")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 Flag = tuple[str, dict[str, Any]]
@@ -23,6 +24,20 @@ def flag(name: str, **options: Any) -> Flag:
 def command(*flags: Flag) -> Callable[[Callable[..., int]], Command]:
     """Make a function a command with these flags. It imports what is heavy when it is called."""
     return lambda function: Command(function, flags)
+
+
+def calling(target: str, *flags: Flag, **fixed: Any) -> Command:
+    """The command that runs the function `module:name`, imported when it is run.
+
+    fixed: arguments beside those of the flags.
+    """
+
+    def run(**given: Any) -> int:
+        module, name = target.split(":")
+        code: int = getattr(import_module(module), name)(**fixed, **given)
+        return code
+
+    return Command(run, flags)
 
 
 CONFIG = flag("--config", metavar="FILE", help="YAML run file")

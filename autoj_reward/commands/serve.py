@@ -1,15 +1,7 @@
-"""`autoj serve`: a judge over HTTP."""
+"""`autoj serve`: a judge over HTTP, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from autoj_reward.commands.flags import RUN, SET, calling
 
-from autoj_reward.commands.flags import RUN, SET, command
-
-
-@command(RUN, SET)
-def serve(config: str, sets: Sequence[str]) -> int:
-    """Serve until SIGINT or SIGTERM."""
-    from autoj_reward.edge.service import main
-
-    return main(config, sets)
+serve = calling("autoj_reward.edge.service:main", RUN, SET)
