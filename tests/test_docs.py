@@ -53,12 +53,3 @@ def test_every_room_is_on_the_way_or_known_not_to_be() -> None:
     rooms = {path.parent.name for path in (ROOT / "autoj_reward").glob("*/__init__.py")}
     assert rooms - NOT_ON_THE_WAY <= {name.split("/")[0] for name in MODULES}
     assert all(f" {room} " in ARCHITECTURE.replace("\n", " \n ") for room in rooms)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_experiments_that_are_named_exist(page: Path) -> None:
-    named = re.findall(r"-m (experiments(?:\.\w+)+)", page.read_text(encoding="utf-8"))
-    paths = (ROOT.joinpath(*name.split(".")) for name in named)
-    assert [
-        p for p in paths if not (p.with_suffix(".py").exists() or (p / "__main__.py").exists())
-    ] == []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from autoj_reward.config import Block
-from autoj_reward.evaluate.labelled import LABELS, is_held_out, read_compared
+from autoj_reward.evaluate.labelled import LABELS, in_drawn_order, label_of, read_compared
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
@@ -144,7 +144,7 @@ def _webgpt(row: dict[str, Any]) -> Preference:
     if not isinstance(question, dict):
         raise BadField("question", f"not a mapping: {check.show(question)}")
     query = check.text(question, "full_text", blank=False)
-    responses = (check.text(row, "answer_0"), check.text(row, "answer_1"))
+    responses = _both(row, "answer_0", "answer_1")
     scores = [row.get("score_0"), row.get("score_1")]
     for field, score in zip(("score_0", "score_1"), scores, strict=True):
         if isinstance(score, bool) or not isinstance(score, int | float):
@@ -157,7 +157,7 @@ def _webgpt(row: dict[str, Any]) -> Preference:
 def _shp(row: dict[str, Any]) -> Preference:
     """stanfordnlp/SHP: label 1 says that the first comment got more votes, 0 the second."""
     query = check.text(row, "history", blank=False)
-    responses = (check.text(row, "human_ref_A"), check.text(row, "human_ref_B"))
+    responses = _both(row, "human_ref_A", "human_ref_B")
     value = row.get("labels")
     if type(value) is not int or value not in (0, 1):
         raise BadField("labels", f"{check.show(value)} is no label: 1 for A, 0 for B")
@@ -167,30 +167,24 @@ def _shp(row: dict[str, Any]) -> Preference:
 def _synthetic(row: dict[str, Any]) -> Preference:
     """Dahoas/synthetic-instruct-gptj-pairwise."""
     query = check.text(row, "prompt", blank=False)
-    chosen, rejected = (check.text(row, f).strip() for f in ("chosen", "rejected"))
-    if is_held_out(chosen + rejected, 0.5):
-        return Preference(query, (rejected, chosen), Verdict.SECOND)
-    return Preference(query, (chosen, rejected), Verdict.FIRST)
+    chosen, rejected = _both(row, "chosen", "rejected")
+    return Preference(query, *in_drawn_order(chosen.strip(), rejected.strip()))
 
 
 def _safe_rlhf(row: dict[str, Any]) -> Preference:
     """PKU-Alignment/PKU-SafeRLHF: the label is the more helpful response."""
     query = check.text(row, "prompt", blank=False)
-    responses = (check.text(row, "response_0"), check.text(row, "response_1"))
+    responses = _both(row, "response_0", "response_1")
     return Preference(query, responses, _by_index(row, "better_response_id"))
 
 
 def _own(row: dict[str, Any]) -> Preference:
     """`query`, `response_1`, `response_2`; `label` and `scenario` where they are known."""
     query = check.text(row, "query", blank=False)
-    responses = (check.text(row, "response_1"), check.text(row, "response_2"))
-    label = row.get("label")
-    if label is not None and not (type(label) is int and 0 <= label < len(LABELS)):
-        if not isinstance(label, str) or label not in LABELS:
-            raise BadField("label", f"{check.show(label)}: 0 or first, 1 or second, 2 or tie")
-        label = LABELS.index(Verdict(label))
+    responses = _both(row, "response_1", "response_2")
+    label = None if row.get("label") is None else label_of(row, "label")
     scenario = check.text(row, "scenario", blank=False) if row.get("scenario") else None
-    return Preference(query, responses, None if label is None else LABELS[label], scenario)
+    return Preference(query, responses, label, scenario)
 
 
 FORMS: dict[str, Callable[[dict[str, Any]], Preference]] = {
@@ -204,6 +198,10 @@ FORMS: dict[str, Callable[[dict[str, Any]], Preference]] = {
     "own": _own,
 }
 assert set(FORMS) | {"hh", "pandalm"} == set(get_args(Form))
+
+
+def _both(row: dict[str, Any], first: str, second: str) -> tuple[str, str]:
+    return check.text(row, first), check.text(row, second)
 
 
 def _winner(row: dict[str, Any]) -> Verdict | None:

@@ -140,7 +140,7 @@ def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Ro
         row, judgement = check.own_fields(value), ""
         if message := _message_field(row):
             query, *responses = message_parts(row, message, fmt, "pairwise")
-            label = _label(row, "gt_label")
+            label = label_of(row, "gt_label")
             judgement = check.text(row, "target_output", blank=False)
             parsed = parse_comparison(judgement, fmt)
             if isinstance(parsed, ParseFailure):
@@ -160,7 +160,7 @@ def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Ro
             query = check.text(row, "prompt" if spaced else "query", blank=False)
             names = ("response 1", "response 2") if spaced else ("response_1", "response_2")
             responses = [check.text(row, name) for name in names]
-            label = _label(row, "label")
+            label = label_of(row, "label")
         first, second = responses
         margin = _margin(row) if margins and "margin" in row else None
         return Compared(source, line, query, (first, second), label, judgement, margin)
@@ -239,7 +239,8 @@ def _margin(row: dict[str, Any]) -> float:
     return float(value)
 
 
-def _label(row: dict[str, Any], field: str) -> Verdict:
+def label_of(row: dict[str, Any], field: str) -> Verdict:
+    """The label of a row, as the authors' number or by its name."""
     value = row.get(field)
     if type(value) is int and 0 <= value < len(LABELS):
         return LABELS[value]
@@ -276,6 +277,12 @@ def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
         query = query.removeprefix("Human:").strip()
     if not query:
         raise BadField("chosen", "the dialogue has no query")
+    responses, label = in_drawn_order(chosen, rejected)
+    return query, list(responses), label
+
+
+def in_drawn_order(chosen: str, rejected: str) -> tuple[tuple[str, str], Verdict]:
+    """Two responses in an order that their texts draw, and the label of the chosen one."""
     if is_held_out(chosen + rejected, 0.5):
-        return query, [rejected, chosen], Verdict.SECOND
-    return query, [chosen, rejected], Verdict.FIRST
+        return (rejected, chosen), Verdict.SECOND
+    return (chosen, rejected), Verdict.FIRST
