@@ -63,12 +63,16 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """What `autoj compare` adds to a row: the joint verdict and what each order said."""
+    """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
+    or their ratings decided, and what each order said."""
+    from autoj_reward.judge.by_ratings import BY_RATINGS
+
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
     return {
         "outcome": first.outcome.value if comparison.verdict.value == "failed" else "ok",
         "reason": comparison.reason,
         "verdict": comparison.verdict.value,
+        "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
         "orders": [
             {
                 "verdict": o.verdict.value if o.verdict else None,
