@@ -110,7 +110,7 @@ class GenerativeJudge:
         if item.kind == "single":
             judgement = await self._rating(prepared, own, item.responses, critique)
         else:
-            judgement = await self._verdict(prepared, own, item.responses)
+            judgement = await self._verdict(prepared, own, item.responses, critique)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
         seen += () if own.finished else ("output_truncated",)
@@ -121,7 +121,7 @@ class GenerativeJudge:
     ) -> Judgement:
         slot, scale = self.format.slot("single"), self.format.scale
         parsed = parse_rating(own.text, self.format, responses)
-        forced = isinstance(parsed, ParseFailure)
+        forced = critique and isinstance(parsed, ParseFailure)
         if isinstance(parsed, ParseFailure):
             keep, opening = parsed.end, slot.force if own.text else slot.force.lstrip()
         else:
@@ -153,7 +153,7 @@ class GenerativeJudge:
         return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage)
 
     async def _verdict(
-        self, prepared: Prepared, own: Generation, responses: Sequence[str]
+        self, prepared: Prepared, own: Generation, responses: Sequence[str], critique: bool
     ) -> Judgement:
         slot = self.format.pairwise
         assert slot is not None  # render() has refused formats without one
@@ -171,7 +171,7 @@ class GenerativeJudge:
             Outcome.OK,
             verdict=slot.canonical[label],
             confidence=confidence,
-            forced=True,
+            forced=critique,
             usage=usage,
         )
 

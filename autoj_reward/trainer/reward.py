@@ -26,6 +26,8 @@ from autoj_reward.types import Candidate, Comparison, Judgement
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
 """Rewards kept for the next log entry."""
+GRACE_S = 5.0
+"""Seconds that work on the judge's loop has to end after the judge was closed."""
 T = TypeVar("T")
 
 
@@ -112,7 +114,8 @@ class RewardModel:
         return await self._stack.enter_async_context(open_reward(self.config, journal=journal))
 
     def close(self) -> None:
-        """Stop what this run started. The object may be opened again."""
+        """Stop what this run started; calls under way end with EngineUnavailable. The object may be
+        opened again."""
         with self._lock:
             if self._loop is not None:
                 self._stop()
@@ -120,13 +123,23 @@ class RewardModel:
     def _stop(self) -> None:
         assert self._loop is not None and self._thread is not None
         try:
-            asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
             self._client, self._loop, self._thread = None, None, None
             self._stack = AsyncExitStack()
+
+    async def _end(self) -> None:
+        """Close the judge, and leave nobody waiting for an answer of a loop that has stopped."""
+        await self._stack.aclose()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:  # calls of the judge end at once, with their error; `run` may hold other work
+            _, left = await asyncio.wait(left, timeout=GRACE_S)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]:
         """`rewards` for callers without an event loop."""

@@ -5,6 +5,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from autoj_reward.config import (
 from autoj_reward.edge.http import make_app
 from autoj_reward.errors import BudgetExceeded, ConfigError, EngineUnavailable, InputError
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
@@ -285,6 +287,26 @@ def test_verls_reward_manager(
         ask()
 
 
+@pytest.mark.parametrize("how", ["rewards", "compare"])
+def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None:
+    judge = JudgeConfig(kind="fake", script={"fail": {"slow": "hang"}})
+    model = RewardModel(config(judge=judge))
+    model.open()
+
+    def call() -> object:
+        if how == "rewards":
+            return model.rewards_now(asked("slow"))
+        return model.compare_now([("q", "slow", "good")])
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(call)
+        while model._client is None or not model._client._pending:
+            time.sleep(0.01)
+        model.close()
+        with pytest.raises(EngineUnavailable, match="the judge was closed"):
+            waiting.result(timeout=30)
+
+
 def test_figures_by_hand(reward: RewardModel) -> None:
     candidates = [Candidate("a", "good"), Candidate("a", "poor"), Candidate("b", "fair")]
     figures = batch_figures(reward.rewards_now(candidates), candidates)
@@ -303,7 +325,7 @@ def service() -> Iterator[str]:
     import uvicorn
 
     made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
-    app = make_app(RewardClient(LocalBackend(JudgeReplica(made.judge))), "secret")
+    app = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(made.judge)))), "secret")
     server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
