@@ -19,7 +19,6 @@ from autoj_reward.io.files import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
 from autoj_reward.training.batches import accumulation
-from autoj_reward.training.checkpoints import last_checkpoint
 from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.data import Labelled
@@ -36,6 +35,8 @@ def finetune(config: FinetuneConfig) -> None:
     import torch
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
+
+    from autoj_reward.training.checkpoints import train_on
 
     claim(config.output, config, changeable={"output", "save_steps"})
     rows, _, counts = load(config.data)
@@ -58,7 +59,7 @@ def finetune(config: FinetuneConfig) -> None:
             completion_only_loss=True,
             gradient_checkpointing=gpu,  # on a CPU memory is not what is short
             save_steps=config.save_steps,
-            save_total_limit=1,
+            save_total_limit=2,
             logging_steps=5,
             report_to=["tensorboard"],
             use_cpu=not gpu,
@@ -69,7 +70,7 @@ def finetune(config: FinetuneConfig) -> None:
         processing_class=tokenizer,
         peft_config=lora(config.learner),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    train_on(trainer, config.output)
     if not trainer.is_world_process_zero():
         return
     model = trainer.accelerator.unwrap_model(trainer.model)

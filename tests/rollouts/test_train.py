@@ -60,21 +60,35 @@ def scalars(folder: Path) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "online-dpo", "ppo"])
-def test_a_run_is_stopped_and_goes_on(algorithm: str, written: Path, policy: str) -> None:
-    run = written.parent / "run"
-    # The judge dies in the third step, after the checkpoint of the second.
+def test_a_run_is_stopped_and_goes_on(
+    algorithm: str, written: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, sets = written.parent / "run", ["save_steps=1"]
+    # The judge dies in the third step, and the checkpoint of the second is not whole.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "RewardModel", _dying(after=2))
         with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
-            training.main(algorithm, str(written))
+            training.main(algorithm, str(written), sets)
     assert not (run / "policy").exists()
-    assert training.main(algorithm, str(written)) == 0
+    _cut_off(run)
+    assert training.main(algorithm, str(written), sets) == 0
+    assert "-1\n" in capsys.readouterr().err.partition("goes on from ")[2]
     assert not torch.equal(weights(run / "policy"), weights(Path(policy)))
     logged = scalars(run / "logs")
     assert set(logged["judge/ok"]) == {1.0} and "judge/tokens_out" in logged
     journal = Journal(run / "journal.sqlite")
     assert {row["input"]["query"] for row in journal.export()} <= set(QUERIES)
     journal.close()
+
+
+def _cut_off(run: Path) -> None:
+    """Leave the newest checkpoint as a kill would, halfway through writing it."""
+    if (run / "ppo-2").is_dir():
+        (run / "ppo-2").rename(run / ".ppo-2")
+        (run / ".ppo-2/policy/config.json").unlink()
+    else:
+        (run / "checkpoint-2/trainer_state.json").write_text("")
+        assert (run / "checkpoint-1/whole.json").is_file()
 
 
 def _dying(after: int) -> Any:

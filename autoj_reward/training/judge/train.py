@@ -26,7 +26,6 @@ from autoj_reward.io.provenance import as_typed
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
-from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
@@ -47,6 +46,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
+    from autoj_reward.training.checkpoints import train_on
     from autoj_reward.training.judge.examples import bad_by_source, make_examples, schedule
     from autoj_reward.training.judge.targets import ItemBuilder
     from autoj_reward.training.judge.trainer import Collator, JudgeTrainer
@@ -94,7 +94,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
         data_collator=Collator(tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    train_on(trainer, config.output)
     validated = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]
