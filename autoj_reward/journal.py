@@ -48,6 +48,8 @@ FROM pragma_page_size(), pragma_page_count(), pragma_freelist_count()
 DROP_OLDEST = """
 DELETE FROM judgements WHERE key IN (SELECT key FROM judgements ORDER BY at LIMIT ?)
 """
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises; the latter where the name in an error's own words is damaged."""
 DROPPED = 256
 """Judgements that go at a time: few enough to pause nobody, enough to be seldom."""
 
@@ -81,7 +83,7 @@ class Journal:
             self._make_tables()
             if max_gib is not None:
                 self._db.execute(BY_AGE)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *BROKEN) as error:
             if _is_corrupt(error):
                 raise self._damaged(str(error)) from error
             raise JournalError(
@@ -171,7 +173,7 @@ class Journal:
     def _execute(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
             return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
+        except BROKEN as error:
             if _is_corrupt(error):
                 raise self._damaged(str(error)) from error
             raise JournalError(
@@ -215,7 +217,8 @@ def _sampled_from_json(text: str) -> Sampled:
 
 
 def _is_corrupt(error: Exception) -> bool:
-    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_CORRUPT
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError)
 
 
 def _pairs(value: list[list[Any]] | None) -> tuple[tuple[str, float], ...] | None:

@@ -22,7 +22,7 @@ PREFIX = "checkpoint-"
 
 
 def train_on(trainer: Any, output: Path) -> None:
-    """Train to the end by a Trainer that saves to `output`, from the last whole checkpoint there."""
+    """Train to the end by a Trainer that saves to `output`, from its last whole checkpoint."""
     trainer.add_callback(_Listing())
     trainer.train(resume_from_checkpoint=last_checkpoint(output))
 
