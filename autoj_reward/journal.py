@@ -110,9 +110,10 @@ class Journal:
         found: dict[JudgeInput, Judgement] = {}
         for chunk in _chunks(list(keys), 500):
             marks = ",".join("?" * len(chunk))
-            rows = self._execute(f"SELECT {ROW} FROM judgements WHERE key IN ({marks})", chunk)
-            read = {keys[row[0]]: self._read(row, 4, judgement_from_json) for row in rows}
-            found |= {i: j for i, j in read.items() if j.outcome is not Outcome.UNAVAILABLE}
+            for row in self._execute(f"SELECT {ROW} FROM judgements WHERE key IN ({marks})", chunk):
+                judgement = self._read(row, 4, judgement_from_json)
+                if judgement.outcome is not Outcome.UNAVAILABLE and row[0] in keys:
+                    found[keys[row[0]]] = judgement
         return found
 
     def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
