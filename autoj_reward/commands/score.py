@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.judging import judging
 from autoj_reward.config import ScoreConfig, load_config
+from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import to_json, write_json, write_jsonl
 from autoj_reward.io.rows import (
     PairRow,
@@ -26,6 +27,7 @@ from autoj_reward.io.rows import (
     require_usable,
 )
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import judge_name
 from autoj_reward.types import Candidate, Comparison, Judgement, Verdict
 
 Row = TypeVar("Row", SingleRow, PairRow)
@@ -118,12 +120,9 @@ def _run(
         require_clean(rows)
     require_usable(rows, source)
     target = Path(output)
-    journal = Journal(target.with_name(target.name + ".journal.sqlite"))
-    try:
-        added = asyncio.run(_judge(config, journal, work, len(rows.rows) * per_row))
-    finally:
-        journal.close()
-    write_jsonl(target, (joined(r.fields, a) for r, a in zip(rows.rows, added, strict=True)))
+    with judged_by(judge_name(config.judge), target, target):
+        added = asyncio.run(_judge(config, target, work, len(rows.rows) * per_row))
+        write_jsonl(target, (joined(r.fields, a) for r, a in zip(rows.rows, added, strict=True)))
     outcomes = Counter(fields["outcome"] for fields in added)
     summary = {
         "rows": len(added),
@@ -138,9 +137,13 @@ def _run(
 
 async def _judge(
     config: ScoreConfig,
-    journal: Journal,
+    target: Path,
     work: Callable[[RewardClient], Awaitable[list[dict[str, Any]]]],
     total: int,
 ) -> list[dict[str, Any]]:
-    async with judging(config.judge, journal, total) as reward:
-        return await work(reward)
+    journal = Journal(target.with_name(target.name + ".journal.sqlite"))
+    try:
+        async with judging(config.judge, journal, total) as reward:
+            return await work(reward)
+    finally:
+        journal.close()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
 from autoj_reward.training.batches import accumulation

@@ -20,7 +20,8 @@ from pydantic import Field
 
 from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
 from autoj_reward.errors import InputError
-from autoj_reward.io.files import claim, write_jsonl
+from autoj_reward.io.claims import claim
+from autoj_reward.io.files import write_jsonl
 from autoj_reward.io.rows import read_queries, require_usable
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.config import LearnerConfig

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import JudgeConfig, load_config
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.io.provenance import as_typed
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format

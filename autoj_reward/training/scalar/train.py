@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import EngineConfig, load_config
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.io.provenance import as_typed
 from autoj_reward.models import resolve
 from autoj_reward.training.fine_tuning import (
