@@ -88,7 +88,7 @@ def _locked(path: Path, output: Path) -> int:
                 "another output"
             ) from error
         print(
-            f"{output}: no locks there ({error.strerror}): see to it that no other run writes to it",
+            f"{output}: no locks there ({error.strerror}): see that no other run writes to it",
             file=sys.stderr,
         )
     _write(held, path, _read(held).get("judge", ""))

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,6 +148,14 @@ def typed(command: str, folder: Path, output: Path) -> tuple[list[str], Path]:
     return [command, *files, *(word for item in sets for word in ("--set", item))], log
 
 
+@pytest.fixture
+def everyones() -> Iterator[Path]:
+    """A folder that every user may read; pytest's own are for one."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
 AS_NOBODY = """
 import os, sys
 import autoj_reward.commands.score, rollouts.best_of_n.job
@@ -160,27 +169,25 @@ sys.exit(cli.main(sys.argv[1:]))
 
 @pytest.mark.parametrize("command", ["best-of-n", "score"])
 def test_a_read_only_folder_is_noticed_before_anything_is_judged(
-    tmp_path: Path, command: str
+    everyones: Path, command: str
 ) -> None:
     row = {"query": "q", "responses": ["a", "bb"]} if command == "best-of-n" else SINGLE
-    (tmp_path / "in.jsonl").write_text(json.dumps(row))
-    locked, log = tmp_path / "locked", tmp_path / "log.jsonl"
+    (everyones / "in.jsonl").write_text(json.dumps(row))
+    locked, log = everyones / "locked", everyones / "log.jsonl"
     locked.mkdir()
     log.touch()
-    arguments, _ = typed(command, tmp_path, locked / "out")
+    arguments, _ = typed(command, everyones, locked / "out")
     if command == "best-of-n":  # its journal may be elsewhere
-        arguments += ["--set", f"journal={tmp_path / 'open/j.sqlite'}"]
-    for path, mode in ((tmp_path, 0o755), (locked, 0o555), (log, 0o666)):
-        path.chmod(mode)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
+        arguments += ["--set", f"journal={everyones / 'open/j.sqlite'}"]
+    locked.chmod(0o555)
+    log.chmod(0o666)
     told = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "HOME": str(tmp_path), "AUTOJ_CACHE": str(tmp_path / "cache")},
+        env={**os.environ, "HOME": str(everyones), "AUTOJ_CACHE": str(everyones / "cache")},
     )
     assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
     assert f"cannot write {locked / 'out'}: Permission denied: give this user" in told.stderr

@@ -17,13 +17,14 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from autoj_reward import cli
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.evaluate.metrics import Estimate
 from autoj_reward.models import built_in
 from autoj_reward.training.scalar.pairs import Preference, load_tokenizer, read_preferences
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
-from autoj_reward.training.scalar.train import main, reward_arguments, train
+from autoj_reward.training.scalar.train import reward_arguments, train
 from autoj_reward.training.scalar.validation import rewards, rewards_of, validate
 from experiments.scalar_search import ScalarSearchConfig, choose, render, run, trials_of
 
@@ -330,7 +331,8 @@ def test_recipes_that_cannot_be(
     tmp_path: Path, sets: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, "none")
-    assert main(["--config", path, *(word for item in sets for word in ("--set", item))]) == 1
+    given = [word for item in sets for word in ("--set", item)]
+    assert cli.main(["train", "scalar", "--config", path, *given]) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
