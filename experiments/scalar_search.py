@@ -126,7 +126,7 @@ def render(config: ScalarSearchConfig, trials: Sequence[Trial], record: dict[str
         rows.append((f"{trial.learning_rate:g}", str(trial.epoch), accuracy, loss, margin, mark))
     length = record["validation"]["length_accuracy"]
     longer = f"{length['value']:.3f}{_interval(length['low'], length['high'])}"
-    command = ["python", "-m", MODULE, "--config", str(config.base)]
+    command = ["autoj", *MODULE, "--config", str(config.base)]
     command += [word for override in chosen.overrides for word in ("--set", override)]
     lines = [
         *table(("learning rate", "epoch", "accuracy [95 %]", "loss", "mean margin", ""), rows),

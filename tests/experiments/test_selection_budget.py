@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from tests.experiments.test_ablation import Ablation, N, write_rows
 
 from autoj_reward.config import load_config
 from autoj_reward.io.files import plain
@@ -26,6 +25,7 @@ from experiments.compare.selection_budget.figures import choose, measure
 from experiments.compare.selection_budget.report import render_text
 from experiments.compare.selection_budget.scenes import simulated
 from experiments.compare.selection_budget.strategies import Scene, strategies
+from tests.experiments.test_ablation import Ablation, N, write_rows
 
 ROOT = Path(__file__).parents[2]
 SHARP = NoisyJudge(full=0, cheap=0, comparison=1)

@@ -17,7 +17,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from autoj_reward import cli
+from autoj_reward.cli import main
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.evaluate.metrics import Estimate
@@ -331,8 +331,8 @@ def test_recipes_that_cannot_be(
     tmp_path: Path, sets: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, "none")
-    given = [word for item in sets for word in ("--set", item)]
-    assert cli.main(["train", "scalar", "--config", path, *given]) == 1
+    overrides = [word for item in sets for word in ("--set", item)]
+    assert main(["train", "scalar", "--config", path, *overrides]) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
