@@ -13,7 +13,7 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling,
 from autoj_reward.engine.fitting import fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
-from autoj_reward.models import ResolvedModel
+from autoj_reward.models import ResolvedModel, dtype_of
 from autoj_reward.models.classifier import pad_of_classifier
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -26,11 +26,10 @@ CPU_SEQUENCES = 64
 def engine_arguments(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     """vLLM's engine arguments for a config on this machine."""
     on_gpu = model.device == "cuda"
-    dtype = config.dtype if config.dtype != "auto" else ("bfloat16" if on_gpu else "float32")
     arguments: dict[str, Any] = {
         "model": model.path,
-        "revision": config.revision,
-        "dtype": dtype,
+        "revision": model.revision,
+        "dtype": dtype_of(config, model.device),
         "quantization": config.quantization,
         "max_model_len": config.max_model_len,
         "tensor_parallel_size": config.tensor_parallel,

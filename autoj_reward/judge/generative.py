@@ -9,7 +9,8 @@ from dataclasses import replace
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
 from autoj_reward.errors import InputRejected
-from autoj_reward.judge.fingerprint import fingerprint_of
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.models import ResolvedModel
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import flags, render, require_unicode
@@ -19,11 +20,9 @@ MIN_MASS = 0.01
 """Least probability on valid labels for a forced slot to count as an answer."""
 
 
-def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_identity: str) -> str:
+def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
     """Names everything that can change a judgement: weights, format, wrapper, decoding."""
-    facts = {
-        "model": model_identity,
-        "engine": config.kind,
+    facts = engine_facts(config, model) | {
         "format": fmt.digest,
         "wrapper": wrapper,
         "tokenizer": config.tokenizer,
@@ -35,9 +34,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
             config.max_tokens,
         ],
         "seed": config.seed if config.temperature > 0 else None,
-        "numerics": [config.dtype, config.quantization],
-        "length": [config.max_model_len, config.over_long],
-        "script": config.script,
+        "over_long": config.over_long,
     }
     return fingerprint_of(config.model, fmt.name, facts)
 
