@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from autoj_reward.capacity.flags import FLAGS as PLAN
@@ -302,7 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.pop("command")
     module, function = given.pop("target").split(":")
     try:
-        code: int = getattr(importlib.import_module(module), function)(**given)
+        with _ending_in_order():
+            code: int = getattr(importlib.import_module(module), function)(**given)
     except AutojError as error:
         return _fail(str(error))
     except ExceptionGroup as group:
@@ -314,6 +318,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nautoj: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     return code
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM ends the process by way of its clean-up, so that no replica outlives it."""
+
+    def stop(number: int, frame: Any) -> None:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _add(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
@@ -13,6 +14,7 @@ from autoj_reward.errors import ModelError
 from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
+C = TypeVar("C", bound=EngineConfig)
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
@@ -91,6 +93,11 @@ def dtype_of(config: EngineConfig, device: str) -> str:
     if config.dtype != "auto":
         return config.dtype
     return "bfloat16" if device == "cuda" else "float32"
+
+
+def on_gpus(config: C, gpus: float) -> C:
+    """The config as replicas with so many GPUs mean it, for processes that see none."""
+    return config.model_copy(update={"dtype": dtype_of(config, "cuda")}) if gpus else config
 
 
 def critiques_of(config: JudgeConfig) -> int:
