@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
@@ -77,6 +78,8 @@ class _VllmModel:
                 "cause is in the engine's own lines above; common ones are a wrong model name, too "
                 "little memory (lower kv_cache_gib or max_model_len) and a missing GPU"
             ) from error
+        # At the latest before the interpreter goes: later vLLM could not, and would say so.
+        self._shut_down = weakref.finalize(self, _shut_down, self._llm)
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -109,7 +112,13 @@ class _VllmModel:
             raise EngineUnavailable(f"the vLLM engine died: {error}") from error
 
     async def close(self) -> None:
-        self._llm.shutdown()
+        self._shut_down()
+
+
+def _shut_down(llm: Any) -> None:
+    llm.shutdown()
+    # Its destructor calls this once more, maybe when its modules are taken apart.
+    llm.shutdown = lambda: None
 
 
 class VllmEngine(_VllmModel):
