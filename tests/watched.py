@@ -12,12 +12,13 @@ import psutil  # type: ignore[import-untyped]
 
 
 class Watched:
-    """A running command. `end` gives its exit status and the processes it left behind."""
+    """A running command. seen: all processes that it has had, by id; titles: their names."""
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
         self.seen: dict[int, psutil.Process] = {}
+        self.titles: set[str] = set()
         self._told: list[str] = []
         self._watching = threading.Thread(target=self._watch, daemon=True)
         self._watching.start()
@@ -29,6 +30,7 @@ class Watched:
         while own.is_running() and self.process.returncode is None:
             try:
                 self.seen |= {p.pid: p for p in own.children(recursive=True)}
+                self.titles |= {_shown(p) for p in self.seen.values()}
             except psutil.NoSuchProcess:
                 break
             time.sleep(0.1)
@@ -44,9 +46,9 @@ class Watched:
     def end(self, timeout: float = 300) -> tuple[int, list[str]]:
         """Wait for its end."""
         code = self.process.wait(timeout)
-        left = [line for p in self.seen.values() if (line := _shown(p))]
-        self._watching.join(10)
-        return code, left
+        self._watching.join()
+        self._reading.join()
+        return code, [line for process in self.seen.values() if (line := _shown(process))]
 
     def kill(self) -> None:
         """End it and all that it started, if they still run."""

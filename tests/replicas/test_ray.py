@@ -19,6 +19,8 @@ import pytest
 from experiments.faults.chaos.server import free_port
 from tests.watched import Watched
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 JOB = """
@@ -55,7 +57,9 @@ def environment() -> Iterator[dict[str, str]]:
     """Ray keeps the address of the machine's cluster in its folder; this one is the tests' own."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     known = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RANK")}
-    yield known | {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+    # Ray's workers would run at niceness 15: on a busy machine, hardly at all.
+    own = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    yield known | own | {"PYTHONPATH": str(ROOT)}
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,6 +26,9 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.watched import Watched
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -191,7 +195,7 @@ def test_rating_distribution_equals_transformers(tmp_path: Path) -> None:
     script = tmp_path / "ask.py"
     script.write_text(ASK, encoding="utf-8")
     given = json.dumps([READING.model_dump(mode="json"), [asdict(item) for item in items]])
-    with environment(VLLM_CPU_OMP_THREADS_BIND="nobind"):
+    with environment(VLLM_CPU_OMP_THREADS_BIND="nobind", PYTHONPATH=str(ROOT)):
         told = subprocess.run(
             [sys.executable, str(script)], input=given, capture_output=True, text=True, check=True
         )
@@ -246,8 +250,35 @@ def test_sampled_critiques_of_long_prompts_leave_the_engine_alive(tmp_path: Path
     command = [sys.executable, "-m", "autoj_reward.cli", "score"]
     command += ["--input", str(source), "--output", str(output)]
     command += [word for item in sets for word in ("--set", f"judge.{item}")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    job = Watched(command)
+    try:
+        code, left = job.end()
+        assert code == 0, job.stderr[-2000:]
+        assert any("VLLM" in title for title in job.titles) and left == []
+    finally:
+        job.kill()
     found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [row["outcome"] for row in found] == ["ok"] * 3
     assert all(1 <= row["expected"] <= 10 for row in found)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_two_signals_leave_no_engine(tmp_path: Path, number: signal.Signals) -> None:
+    rows = [{"query": f"{n} Why?", "response": "because of light"} for n in range(2000)]
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    command = [sys.executable, "-m", "autoj_reward.cli", "score"]
+    command += ["--input", str(source), "--output", str(output)]
+    command += ["--set", "judge.max_model_len=2048", "--set", "judge.kv_cache_gib=0.5"]
+    job = Watched(command)
+    try:
+        while not any("VLLM" in title for title in list(job.titles)):
+            assert job.process.poll() is None, job.stderr[-2000:]
+            time.sleep(0.2)
+        for _ in range(2):
+            job.process.send_signal(number)
+            time.sleep(0.5)
+        code, left = job.end()
+        assert code != 0 and left == []
+    finally:
+        job.kill()
