@@ -342,8 +342,8 @@ def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None
     with sqlite3.connect(path) as db:
         db.executescript(OLD)
         given = json.dumps({"query": "q", "responses": ["r"], "sample": 0})
-        row = (judgement_key("j", ITEM), "j", "ok", given, OLD_SAID, 1.5)
-        db.execute("INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)", row)
+        old = (judgement_key("j", ITEM), "j", "ok", given, OLD_SAID, 1.5)
+        db.execute("INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)", old)
         samples = '{"responses": ["a"], "logprobs": [-1.5], "finished": [true], "tokens_out": 2}'
         key = hashlib.sha256(b'["policy", "q"]').hexdigest()
         db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (key, "policy", '"q"', samples, 1))

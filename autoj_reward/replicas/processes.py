@@ -46,6 +46,6 @@ def _alive(processes: set[psutil.Process]) -> list[psutil.Process]:
 def _is_alive(process: psutil.Process) -> bool:
     """A zombie is none: it holds nothing, and who should collect it is not us."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False

@@ -54,7 +54,7 @@ def _is_whole(folder: Path) -> bool:
         listed = json.loads((folder / LIST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return listed != {} and listed.items() <= _sizes(folder).items()
+    return bool(listed) and isinstance(listed, dict) and listed.items() <= _sizes(folder).items()
 
 
 def _sizes(folder: Path) -> dict[str, int]:

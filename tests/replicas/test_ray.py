@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -90,7 +91,7 @@ def alive(started: Watched) -> list[psutil.Process]:
     ]
 
 
-def run(environment: dict[str, str]) -> tuple[list[object] | str, list[str]]:
+def run(environment: dict[str, str]) -> tuple[Any, list[str]]:
     """What a job prints, and the processes that it leaves."""
     job = Watched([sys.executable, "-c", JOB, "end"], env=environment)
     assert job.process.stdout is not None
