@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import secrets
+import socket
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -35,6 +36,8 @@ from autoj_reward.replicas.processes import end, family
 OBJECT_STORE = 200 * 2**20
 
 
+CONNECT_S = 10.0
+"""Seconds that a named cluster has to answer."""
 PATIENCE_S = 3.0
 """Seconds that processes have to end by themselves once Ray has stopped."""
 
@@ -63,8 +66,11 @@ class Cluster:
         own = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
         options: dict[str, Any] = own if address == "local" else {}
         try:
+            _require_answer(address)
             ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
-        except ConnectionError as error:
+        except OSError as error:
+            if address == "local":
+                raise
             raise ConfigError(
                 f"RAY_ADDRESS names {address}, and no Ray cluster answers there: start it, or "
                 "unset RAY_ADDRESS for one that starts and stops with the run"
@@ -178,6 +184,13 @@ class Cluster:
         finally:
             end(processes, PATIENCE_S)
             self._started = set()
+
+
+def _require_answer(address: str) -> None:
+    """OSError if nobody listens at host:port; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
 def _cause(application: str, name: str) -> str:
