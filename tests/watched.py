@@ -47,16 +47,22 @@ class Watched:
         """Wait for its end."""
         code = self.process.wait(timeout)
         self._watching.join()
-        self._reading.join()
         return code, [line for process in self.seen.values() if (line := _shown(process))]
 
-    def kill(self) -> None:
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         """End it and all that it started, if they still run."""
         for process in self.seen.values():
             if _shown(process):
                 process.kill()
         self.process.kill()
         self.process.wait()
+        self._reading.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 def _shown(process: psutil.Process) -> str:

@@ -71,16 +71,15 @@ def stranger(environment: dict[str, str]) -> Iterator[str]:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += [f"--port={port}", "--include-dashboard=false", "--num-cpus=1"]
     command += [f"--ray-client-server-port={free_port()}", "--object-store-memory=100000000"]
-    started = Watched(command, env=environment)
     address = Path(environment["RAY_TMPDIR"]) / "ray/ray_current_cluster"
-    deadline = time.monotonic() + 240
-    while not (address.is_file() and any("raylet" in p.name() for p in alive(started))):
-        assert started.process.poll() is None and time.monotonic() < deadline, started.stderr
-        time.sleep(0.2)
-    before = {p.pid for p in alive(started) if "raylet" in p.name() or "gcs" in p.name()}
-    yield address.read_text(encoding="utf-8")
-    assert before and before <= {p.pid for p in alive(started)}, "its processes still run"
-    started.kill()
+    with Watched(command, env=environment) as started:
+        deadline = time.monotonic() + 240
+        while not (address.is_file() and any("raylet" in p.name() for p in alive(started))):
+            assert started.process.poll() is None and time.monotonic() < deadline, started.stderr
+            time.sleep(0.2)
+        before = {p.pid for p in alive(started) if "raylet" in p.name() or "gcs" in p.name()}
+        yield address.read_text(encoding="utf-8")
+        assert before and before <= {p.pid for p in alive(started)}, "its processes still run"
 
 
 def alive(started: Watched) -> list[psutil.Process]:
@@ -93,12 +92,12 @@ def alive(started: Watched) -> list[psutil.Process]:
 
 def run(environment: dict[str, str]) -> tuple[Any, list[str]]:
     """What a job prints, and the processes that it leaves."""
-    job = Watched([sys.executable, "-c", JOB, "end"], env=environment)
-    assert job.process.stdout is not None
-    line = job.process.stdout.readline()
-    code, left = job.end()
-    assert code == 0, job.stderr[-3000:]
-    return json.loads(line), left
+    with Watched([sys.executable, "-c", JOB, "end"], env=environment) as job:
+        assert job.process.stdout is not None
+        line = job.process.stdout.readline()
+        code, left = job.end()
+        assert code == 0, job.stderr[-3000:]
+        return json.loads(line), left
 
 
 def test_a_stranger_s_ray_is_left_alone(stranger: str, environment: dict[str, str]) -> None:
@@ -128,13 +127,10 @@ def test_a_named_ray_that_is_not_there(environment: dict[str, str]) -> None:
 def test_nothing_is_left_after_signals(
     environment: dict[str, str], number: signal.Signals, times: int
 ) -> None:
-    job = Watched([sys.executable, "-c", JOB, "wait"], env=environment)
-    try:
+    with Watched([sys.executable, "-c", JOB, "wait"], env=environment) as job:
         assert job.process.stdout is not None and job.process.stdout.readline()
         for _ in range(times):
             job.process.send_signal(number)
             time.sleep(0.5)
         code, left = job.end()
         assert code != 0 and left == [] and len(job.seen) > 5
-    finally:
-        job.kill()

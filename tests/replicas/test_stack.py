@@ -250,13 +250,10 @@ def test_sampled_critiques_of_long_prompts_leave_the_engine_alive(tmp_path: Path
     command = [sys.executable, "-m", "autoj_reward.cli", "score"]
     command += ["--input", str(source), "--output", str(output)]
     command += [word for item in sets for word in ("--set", f"judge.{item}")]
-    job = Watched(command)
-    try:
+    with Watched(command) as job:
         code, left = job.end()
         assert code == 0, job.stderr[-2000:]
         assert any("VLLM" in title for title in job.titles) and left == []
-    finally:
-        job.kill()
     found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [row["outcome"] for row in found] == ["ok"] * 3
     assert all(1 <= row["expected"] <= 10 for row in found)
@@ -270,8 +267,7 @@ def test_two_signals_leave_no_engine(tmp_path: Path, number: signal.Signals) -> 
     command = [sys.executable, "-m", "autoj_reward.cli", "score"]
     command += ["--input", str(source), "--output", str(output)]
     command += ["--set", "judge.max_model_len=2048", "--set", "judge.kv_cache_gib=0.5"]
-    job = Watched(command)
-    try:
+    with Watched(command) as job:
         while not any("VLLM" in title for title in list(job.titles)):
             assert job.process.poll() is None, job.stderr[-2000:]
             time.sleep(0.2)
@@ -280,5 +276,3 @@ def test_two_signals_leave_no_engine(tmp_path: Path, number: signal.Signals) -> 
             time.sleep(0.5)
         code, left = job.end()
         assert code != 0 and left == []
-    finally:
-        job.kill()
