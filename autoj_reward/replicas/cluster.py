@@ -6,7 +6,9 @@ import atexit
 import logging
 import os
 import secrets
+import signal
 import socket
+import threading
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -76,6 +78,9 @@ class Cluster:
                 "unset RAY_ADDRESS for one that starts and stops with the run"
             ) from error
         self._connected = True
+        if threading.current_thread() is threading.main_thread():
+            # Python's handler over Ray's, which is there if Ray was imported before this module.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
         if address == "local":
             node = ray._private.worker._global_node.all_processes
             self._started = {
