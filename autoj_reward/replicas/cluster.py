@@ -74,8 +74,9 @@ class Cluster:
             if address == "local":
                 raise
             raise ConfigError(
-                f"RAY_ADDRESS names {address}, and no Ray cluster answers there: start it, or "
-                "unset RAY_ADDRESS for one that starts and stops with the run"
+                f"RAY_ADDRESS names {address}, and no Ray cluster takes us there: start it, see "
+                "that its token is this process's too, or unset RAY_ADDRESS for one that starts "
+                "and stops with the run"
             ) from error
         self._connected = True
         if threading.current_thread() is threading.main_thread():

@@ -60,6 +60,7 @@ def environment() -> Iterator[dict[str, str]]:
     known = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RANK")}
     # Ray's workers would run at niceness 15: on a busy machine, hardly at all.
     own = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    own |= {"RAY_AUTH_MODE": "disabled"}  # a token is one user's on one machine
     yield known | own | {"PYTHONPATH": str(ROOT)}
     shutil.rmtree(folder, ignore_errors=True)
 
