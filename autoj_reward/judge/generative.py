@@ -11,8 +11,8 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import by_ratings
-from autoj_reward.judge.fingerprint import fingerprint_of
-from autoj_reward.models import ratings_tie
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.models import ResolvedModel, ratings_tie
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import flags, render, require_unicode
@@ -22,11 +22,9 @@ MIN_MASS = 0.01
 """Least probability on valid labels for a forced slot to count as an answer."""
 
 
-def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_identity: str) -> str:
+def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
     """Names everything that can change a judgement: weights, format, wrapper, decoding."""
-    facts: dict[str, Any] = {
-        "model": model_identity,
-        "engine": config.kind,
+    facts: dict[str, Any] = engine_facts(config, model) | {
         "format": fmt.digest,
         "wrapper": wrapper,
         "tokenizer": config.tokenizer,
@@ -38,9 +36,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
             config.max_tokens,
         ],
         "seed": config.seed if config.temperature > 0 else None,
-        "numerics": [config.dtype, config.quantization],
-        "length": [config.max_model_len, config.over_long],
-        "script": config.script,
+        "over_long": config.over_long,
     }
     if (tie := ratings_tie(config)) is not None:
         facts["ratings_tie"] = tie

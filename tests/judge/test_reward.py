@@ -11,6 +11,7 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.models import ResolvedModel
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
@@ -314,14 +315,27 @@ async def test_a_format_without_comparison_refuses_pairs() -> None:
 BASE: dict[str, Any] = {"kind": "fake", "temperature": 0.5}
 
 
-def print_of(identity: str = "m", fmt: str = "autoj-en", wrapper: str = "chat", **new: Any) -> str:
-    return fingerprint(JudgeConfig(**BASE | new), load_format(fmt), wrapper, identity)
+MODEL = ResolvedModel("m", "m", "cpu")
+
+
+def print_of(
+    identity: str = "m",
+    device: str = "cpu",
+    fmt: str = "autoj-en",
+    wrapper: str = "chat",
+    **new: Any,
+) -> str:
+    model = ResolvedModel("m", identity, device)
+    return fingerprint(JudgeConfig(**BASE | new), load_format(fmt), wrapper, model)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"identity": "m2"},
+        {"device": "cuda"},
+        {"tensor_parallel": 2},
+        {"trust_remote_code": True},
         {"fmt": "autoj-zh"},
         {"wrapper": "llama2"},
         {"kind": "vllm"},
@@ -370,7 +384,7 @@ def test_a_changed_template_byte_is_another_judge() -> None:
         update={"texts": fmt.texts | {"single.txt": fmt.texts["single.txt"] + " "}}
     )
     config = JudgeConfig(**BASE)
-    assert fingerprint(config, fmt, "chat", "m") != fingerprint(config, other, "chat", "m")
+    assert fingerprint(config, fmt, "chat", MODEL) != fingerprint(config, other, "chat", MODEL)
 
 
 # Aggregation.
