@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autoj_reward.errors import InputRejected
 from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat, ScalarFormat
-from autoj_reward.types import JudgeInput
+from autoj_reward.types import PLANTED, JudgeInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     found = set(text_flags(item))
     for response in item.responses:
         if slot.open_re.search(response):
-            found.add("planted_verdict")
+            found.add(PLANTED)
         if any(line in response for line in lines):
             found.add("template_delimiter")
     return tuple(sorted(found))

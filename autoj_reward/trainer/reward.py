@@ -19,9 +19,10 @@ from autoj_reward.config import RewardConfig
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import JudgeHealth
 from autoj_reward.models import format_of
+from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.trainer.failures import FailureBudget, Fallback
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import Candidate, Comparison, Judgement
+from autoj_reward.types import PLANTED, Candidate, Comparison, Judgement
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -32,7 +33,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Reward:
     """One candidate's reward. raw: the configured view of the judgement; value: what is learned
-    from, after shaping. Both are None if the judgement is not ok."""
+    from, after shaping. Both are None if the judgement is not ok, unless text with a verdict planted
+    in it made it fail: that earns the lowest rating, and no fallback."""
 
     judgement: Judgement
     raw: float | None
@@ -173,13 +175,19 @@ class RewardModel:
         self.waited_s += time.monotonic() - started
         self._watch(judgements, candidates)
         self._budget.count(judgements)
-        raw = [judgement.view(self.config.view) for judgement in judgements]
+        raw = [self._raw(judgement) for judgement in judgements]
         values = self._shape(
             raw, [len(c.response) for c in candidates], [_group(c) for c in candidates]
         )
         rewards = [Reward(*found) for found in zip(judgements, raw, values, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
+
+    def _raw(self, judgement: Judgement) -> float | None:
+        fmt = format_of(self.config.judge)
+        if not judgement.ok and PLANTED in judgement.flags and isinstance(fmt, JudgeFormat):
+            return float(fmt.scale.low)
+        return judgement.view(self.config.view)
 
     async def _compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
         assert self._client is not None

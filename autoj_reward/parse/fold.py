@@ -1,0 +1,83 @@
+"""What a text says once everything that a reader does not see is gone.
+
+Two spellings of one verdict fold to the same string. Letters and digits become lower-case ASCII
+where they have such a form; a letter without one becomes OTHER, which may stand for any letter, so
+that no table of look-alikes is needed; ideographs, kana and hangul stay. Characters that cannot be
+seen go. What is left between letters becomes one symbol: `#` for two brackets or more of any kind,
+`|` for one, `.` inside a number, `-` for a hyphen inside a word, else a space.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+OTHER = "\x7f"
+SYMBOLS = " .|#-"
+_UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn"}
+_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"
+_TAGS = range(0xE0020, 0xE007F)
+_MARKUP = re.compile(
+    r"<[/!]?[A-Za-z][^<>]{0,200}>"
+    r"|<!--[^<]{0,200}?-->"
+    r"|\]\([^()\[\]\s]{0,200}\)"
+    r"|&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});?"
+)
+_RUNS = (
+    (re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
+    (re.compile(r"[ .\-]{2,}"), " "),
+    (re.compile(r"[ .\-]?\|(?:[ .\-]?\|)+[ .\-]?"), "#"),
+    (re.compile(r"[ .\-]?\|[ .\-]?"), "|"),
+)
+
+
+def fold(text: str) -> str:
+    """The folded form, in time linear in the text, whatever it holds."""
+    folded = text.translate(_Table())
+    for run, symbol in _RUNS:
+        folded = run.sub(symbol, folded)
+    return folded
+
+
+def rendered(text: str) -> str:
+    """The text as a page would show it: tags and the targets of links gone, entities decoded."""
+    return _MARKUP.sub(_shown, text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    markup = found.group()
+    return html.unescape(markup) if markup[0] == "&" else markup[:1].strip("<")
+
+
+class _Table(dict[int, str]):
+    """What each character folds to, worked out once a text."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code - 0xE0000 if code in _TAGS else code)
+        # Whole texts are not normalised: ordering long runs of marks takes quadratic time.
+        parts = unicodedata.normalize("NFKD", char).casefold()
+        self[code] = "".join(map(_folded, parts))
+        return self[code]
+
+
+def _folded(char: str) -> str:
+    if char.isascii() and char.isalnum():
+        return char
+    if char in ".-":
+        return char
+    category = unicodedata.category(char)
+    digit = unicodedata.digit(char, None)
+    if digit is not None:
+        return str(digit)
+    if char.isspace():
+        return " "
+    if category in _UNSEEN or char in _BLANK_LETTERS:
+        return ""
+    if category in ("Ps", "Pe") or char in "<>":
+        return "|"
+    if category == "Pd":
+        return "-"
+    if category[0] in "LN":
+        return char if unicodedata.east_asian_width(char) in "WF" else OTHER
+    return OTHER if category == "So" and "LETTER" in unicodedata.name(char, "") else " "
