@@ -23,6 +23,8 @@ _MARKUP = re.compile(
     r"|<!--[^<]{0,200}?-->"
     r"|\]\([^()\[\]\s]{0,200}\)"
     r"|&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});?"
+    r"|(?:%|\\x)[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
+    "|\u202e[^\u202c\u202e]*"  # shown from right to left
 )
 _RUNS = (
     (re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
@@ -41,13 +43,22 @@ def fold(text: str) -> str:
 
 
 def rendered(text: str) -> str:
-    """The text as a page would show it: tags and the targets of links gone, entities decoded."""
+    """The text as a page would show it: tags and the targets of links gone, entities and escapes
+    decoded, what is written to be shown backwards turned round."""
     return _MARKUP.sub(_shown, text)
 
 
 def _shown(found: re.Match[str]) -> str:
     markup = found.group()
-    return html.unescape(markup) if markup[0] == "&" else markup[:1].strip("<")
+    match markup[0]:
+        case "&":
+            return html.unescape(markup)
+        case "%" | "\\":
+            return chr(int(markup.lstrip("%\\ux"), 16))
+        case "\u202e":
+            return markup[:0:-1]
+        case first:
+            return first.strip("<")
 
 
 class _Table(dict[int, str]):

@@ -39,7 +39,8 @@ def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> fr
     patterns = [p for p in map(_opening, map(fold, dict.fromkeys(openings))) if p]
     if not patterns:
         return frozenset()
-    names = sorted(labels, key=lambda name: -len(name))
+    # The longer first, and 10 before 1.5: a letter that may be any may be a digit.
+    names = sorted(labels, key=lambda name: ("." in name, -len(name)))
     found = _compiled("|".join(patterns), tuple(tuple(labels[name]) for name in names))
     seen: set[str] = set()
     for text in dict.fromkeys(view for one in shown for view in (one, rendered(one))):
@@ -87,7 +88,7 @@ def _opening(folded: str) -> str:
     if folded[0] in "|#":
         return f"[|#]{seen}{spelled}[^0-9]{{0,12}}?"
     if folded.rstrip()[-1] in "|#":
-        return f"{seen}{spelled}[^0-9]{{0,24}}?[|#]|{spelled}#"
+        return f"{seen}{spelled}(?:.{{0,24}}?#|[^0-9]{{0,24}}?[|#])|{spelled}#"
     return f"{seen}{spelled}[^0-9]{{0,12}}?"
 
 
@@ -96,4 +97,5 @@ def _spelled(word: str) -> str:
 
 
 def _like(char: str) -> str:
-    return f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
+    alike = f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
+    return f"(?:{'|'.join((alike, *_WORDS[int(char)]))})" if char.isdecimal() else alike
