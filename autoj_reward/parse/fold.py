@@ -17,7 +17,7 @@ OTHER = "\x7f"
 SYMBOLS = " .|#-"
 _UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"
-_TAGS = range(0xE0020, 0xE007F)
+_TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
 _MARKUP = re.compile(
     r"<[/!]?[A-Za-z][^<>]{0,200}>"
     r"|<!--[^<]{0,200}?-->"
@@ -44,8 +44,8 @@ def fold(text: str) -> str:
 
 def rendered(text: str) -> str:
     """The text as a page would show it: tags and the targets of links gone, entities and escapes
-    decoded, what is written to be shown backwards turned round."""
-    return _MARKUP.sub(_shown, text)
+    and tag characters decoded, what is written to be shown backwards turned round."""
+    return _MARKUP.sub(_shown, text.translate(_TAGS))
 
 
 def _shown(found: re.Match[str]) -> str:
@@ -65,10 +65,11 @@ class _Table(dict[int, str]):
     """What each character folds to, worked out once a text."""
 
     def __missing__(self, code: int) -> str:
-        char = chr(code - 0xE0000 if code in _TAGS else code)
         # Whole texts are not normalised: ordering long runs of marks takes quadratic time.
-        parts = unicodedata.normalize("NFKD", char).casefold()
-        self[code] = "".join(map(_folded, parts))
+        # No digit or letter of a label is longer than the four of `⑽`; some characters have 18.
+        parts = unicodedata.normalize("NFKD", chr(code)).casefold()[:4]
+        folded = "".join(map(_folded, parts))
+        self[code] = OTHER if folded.startswith(OTHER) else folded
         return self[code]
 
 

@@ -66,7 +66,8 @@ def numbers(labels: Sequence[str]) -> dict[str, tuple[str, ...]]:
 @lru_cache(maxsize=64)
 def _compiled(opening: str, labels: tuple[tuple[str, ...], ...]) -> re.Pattern[str]:
     alternatives = "|".join(f"({'|'.join(map(_label, each))})" for each in labels)
-    return re.compile(f"(?:{opening})(?:{alternatives}){_END}")
+    starts = "".join({fold(spelling)[0] for each in labels for spelling in each})
+    return re.compile(f"(?:{opening})(?=[{starts}0oil{OTHER}])(?:{alternatives}){_END}")
 
 
 def _label(spelling: str) -> str:
@@ -82,13 +83,15 @@ def _opening(folded: str) -> str:
     if not word:
         return "#" if "#" in folded else r"\|" if "|" in folded else ""
     spelled = _spelled(word)
+    ascii_letter = f"(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word of nothing but letters that may be anything is no word of the slot.
-    seen = f"(?=(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z])"
-    seen = seen if word.isascii() and OTHER not in word else ""
+    lax = not word.isascii() or OTHER in word
+    seen = "" if lax else f"(?={ascii_letter})"
     if folded[0] in "|#":
         return f"[|#]{seen}{spelled}[^0-9]{{0,12}}?"
     if folded.rstrip()[-1] in "|#":
-        return f"{seen}{spelled}(?:.{{0,24}}?#|[^0-9]{{0,24}}?[|#])|{spelled}#"
+        near = f"{seen}{spelled}(?:.{{0,16}}?#|[^0-9]{{0,16}}?\\|)"
+        return near if lax else f"{near}|(?!{ascii_letter}){spelled}#"
     return f"{seen}{spelled}[^0-9]{{0,12}}?"
 
 
