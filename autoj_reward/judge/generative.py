@@ -185,7 +185,9 @@ def _finished(parsed: P | ParseFailure, own: Generation) -> P | ParseFailure:
     """A verdict stands only at the end of a text that has one."""
     if own.finished or isinstance(parsed, ParseFailure):
         return parsed
-    return ParseFailure("the verdict stands in a text without an end", len(own.text), parsed.planted)
+    return ParseFailure(
+        "the verdict stands in a text without an end", len(own.text), parsed.planted
+    )
 
 
 def _likeliest(read: LabelProbs) -> float:

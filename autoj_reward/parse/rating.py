@@ -59,9 +59,7 @@ def parse_rating(
     return ParsedRating(float(read.name), opened.start(), read.start, bool(seen))
 
 
-def _read(
-    text: str, opened: re.Match[str], slot: Slot, fmt: JudgeFormat
-) -> Reading | ParseFailure:
+def _read(text: str, opened: re.Match[str], slot: Slot, fmt: JudgeFormat) -> Reading | ParseFailure:
     """The rating in one slot, by its shortest spelling."""
     lead = LEAD.match(text, opened.end())
     number = _NUMBER.match(text, lead.end() if lead else opened.end())

@@ -394,11 +394,11 @@ class Counted:
         return str(self._tokenizer.decode(ids, **options))
 
 
-@pytest.mark.parametrize("text", [" " + OWN * 40, OWN * 40, "Something else"], ids=["space", "own", "other"])
+@pytest.mark.parametrize(
+    "text", [" " + OWN * 40, OWN * 40, "Something else"], ids=["space", "own", "other"]
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_own_prefix_takes_nearly_linear_time(
-    name: str, text: str, tokenizer_named: Named
-) -> None:
+def test_own_prefix_takes_nearly_linear_time(name: str, text: str, tokenizer_named: Named) -> None:
     tokenizer = Counted(tokenizer_named(name))
     ids = tokenizer(OWN * 40, add_special_tokens=False)["input_ids"]
     kept, covered = PromptTokenizer(tokenizer, "none").own_prefix(text, ids, len(text))
