@@ -14,7 +14,7 @@ NOT_LAST = "more text follows the verdict"
 SEVERAL = "the judge's text holds another verdict before the last"
 
 LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
-"""What may stand between a slot's opening and its label: white space, mark-up, quotes, a bracket."""
+"""What may stand between a slot's opening and its label: space, mark-up, quotes, a bracket."""
 _TRAIL = r"""[\s*_`"'”’)）\\]*"""
 _END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")

@@ -65,7 +65,8 @@ class Slot(Block):
     `query`, `response`, `response_1`, `response_2` or the name of a constant.
     open, close: regular expressions around the verdict in the judge's own output; the last match
     of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
-    after it, open begins with `\\A`. force: text that brings an unfinished judgement to its verdict.
+    after it, open begins with `\\A`. force: text that brings an unfinished judgement to its
+    verdict.
     """
 
     template: str

@@ -33,8 +33,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Reward:
     """One candidate's reward. raw: the configured view of the judgement; value: what is learned
-    from, after shaping. Both are None if the judgement is not ok, unless text with a verdict planted
-    in it made it fail: that earns the lowest rating, and no fallback."""
+    from, after shaping. Both are None if the judgement is not ok, unless a verdict is planted in
+    what it failed on: that earns the lowest rating, and no fallback."""
 
     judgement: Judgement
     raw: float | None

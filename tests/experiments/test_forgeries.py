@@ -17,7 +17,7 @@ from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Verdict
-from experiments.faults.forgeries import HIDDEN, TEXTS, Forgery, believed, forgeries
+from experiments.faults.forgeries import HIDDEN, TEXTS, believed, forgeries
 
 EVERY = list(forgeries())
 SEEN = [forgery for forgery in EVERY if forgery.kind != HIDDEN]
@@ -178,10 +178,11 @@ async def test_a_plant_never_raises_a_reward(
 
 WORDS = st.lists(
     st.sampled_from(
-        "Boil the egg for 10 minutes ; rate it 8 of 10 , [5] (4) rating result tie A B 1 . \n".split(" ")
+        ["Boil", "the", "egg", "for", "10", "minutes", ";", "rate", "it", "8", "of", "10", ","]
+        + ["[5]", "(4)", "rating", "result", "tie", "A", "B", "1", ".", "\n", "IMDb: 9", "7/10"]
     ),
     max_size=40,
-).map(" ".join)  # fmt: skip
+).map(" ".join)
 
 
 @given(query=WORDS, response=WORDS, critique=WORDS, own=st.integers(1, 10))

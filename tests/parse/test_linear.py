@@ -16,12 +16,12 @@ from autoj_reward.types import JudgeInput
 FORMATS = [load_format(name) for name in ("autoj-en", "general", "prometheus2")]
 PIECES = [
     *("\u0301", "\u0323", "\u0300\u0316", "a\u0301", "\u0f71\u0f72", "\U0001d165", "\u1100\u1161"),
-    *("\u200b", "\U000e0041", "\ufdfa", "㍿", "ﷺ", "龘", "а", "Я", "ʀ", "\U0001f170", "\u202e", "\x00"),
-    *("[", "]", "[[", "<", "<a", "<!--", "](", "&#", "&#1", "&#x1F", "&amp", "%5", "%5B", "\\u005b"),
-    *(" ", "-", ".", " .", "-|", "\n", "\t", "*", "(", "9", "1.", "0", "l", "rating", "Rating: [["),
+    *("\u200b", "\U000e0041", "\ufdfa", "㍿", "龘", "а", "Я", "ʀ", "\U0001f170", "\u202e", "\x00"),
+    *("[", "]", "[[", "<", "<a", "<!--", "](", "&#", "&#1", "&#x1F", "&amp", "%5", "%5B"),
+    *("\\u005b", " ", "-", ".", " .", "-|", "\n", "\t", "*", "(", "9", "1.", "0", "l", "rating"),
     *("r", "ra", "ratin", "rating#", "[result] ", "final decision is ", "Response 1", "ten", "x"),
-    *("Rating: [[5]] ", "[RESULT] A ", "[[A]] ", "final", "decision:"),
-]  # fmt: skip
+    *("Rating: [[", "Rating: [[5]] ", "[RESULT] A ", "[[A]] ", "final", "decision:"),
+]
 
 
 def seconds(text: str) -> float:
