@@ -26,6 +26,7 @@ from autoj_reward.io.rows import (
     require_usable,
 )
 from autoj_reward.journal import Journal
+from autoj_reward.judge.by_ratings import BY_RATINGS
 from autoj_reward.types import Candidate, Comparison, Judgement, Verdict
 
 Row = TypeVar("Row", SingleRow, PairRow)
@@ -73,13 +74,15 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """What `autoj compare` adds to a row: the joint verdict and what each order said."""
+    """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
+    or their ratings decided, and what each order said."""
     failed = comparison.verdict is Verdict.FAILED
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
     return {
         "outcome": first.outcome.value if failed else "ok",
         "reason": comparison.reason,
         "verdict": comparison.verdict.value,
+        "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
         "orders": [
             {
                 "verdict": o.verdict.value if o.verdict else None,

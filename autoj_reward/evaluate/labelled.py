@@ -20,6 +20,7 @@ from pydantic import Field
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.graded import GradedData
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, Limits
 from autoj_reward.io.rows import Rows
@@ -43,6 +44,7 @@ class JudgeData(Block):
     rated: files of responses with a reference rating. compared: files of human-labelled pairs.
     held_out: share of all queries that are kept for validation, 0..1.
     exclude: files of pairs that measure the judge: rows with one of their queries are left out.
+    graded: outputs of systems with a grade that orders them.
     """
 
     folder: Path | None = None
@@ -50,6 +52,7 @@ class JudgeData(Block):
     compared: tuple[str, ...] = ()
     held_out: float = Field(0.0, ge=0, lt=1)
     exclude: tuple[str, ...] = ()
+    graded: GradedData = GradedData()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from autoj_reward.cli import main
 from autoj_reward.collect.answers import Answer, AnswerLog, Cost, question_key
-from autoj_reward.collect.collect import main
 from autoj_reward.collect.config import BudgetConfig, TeacherConfig
 from autoj_reward.collect.prompts import critique_prompt, merge_prompt, pairwise_prompt
 from autoj_reward.collect.teacher import OutOfBudget, Teacher
@@ -404,7 +404,7 @@ def test_pairs_become_a_file_that_trains(
         decontaminate=["measure.jsonl"],
     )
     (tmp_path / "measure.jsonl").write_text(json.dumps({"prompt": "how do I plan PARTY 2?"}))
-    assert main(["--config", config]) == 0
+    assert main(["collect", "--config", config]) == 0
     found = json.loads((tmp_path / "out/statistics.json").read_text())
     assert found["rows"]["set_aside"] == dict.fromkeys(
         sorted(found["rows"]["set_aside"], key=list(found["rows"]["set_aside"]).index), 1
@@ -442,7 +442,7 @@ def test_pairs_become_a_file_that_trains(
 
 def test_single_responses_take_three_questions(tmp_path: Path) -> None:
     config = run_file(tmp_path, [row(n) for n in range(4)], protocol="single")
-    assert main(["--config", config]) == 0
+    assert main(["collect", "--config", config]) == 0
     answers = lines(tmp_path / "out/answers.jsonl")
     assert {a["meta"]["protocol"] for a in answers} == {
         "critique_with_criteria",
@@ -460,13 +460,13 @@ def test_a_full_scenario_is_not_asked_further(tmp_path: Path) -> None:
     """Three of ten rows disagree; asking goes on until four are kept, and never beyond."""
     rows = [row(n, label=0 if n >= 3 else 1) for n in range(10)]
     config = run_file(tmp_path, rows, per_scenario=4)
-    assert main(["--config", config]) == 0
+    assert main(["collect", "--config", config]) == 0
     found = json.loads((tmp_path / "out/statistics.json").read_text())
     aside = found["rows"]["set_aside"].get("disagrees_with_people", 0)
     assert found["rows"]["kept"] == 4
     assert found["questions_in_this_run"] == 4 + aside
     assert found["rows"]["not_needed_or_not_reached"] == 6 - aside
-    assert main(["--config", config, "--set", "per_scenario=5"]) == 0
+    assert main(["collect", "--config", config, "--set", "per_scenario=5"]) == 0
     more = json.loads((tmp_path / "out/statistics.json").read_text())
     assert more["rows"]["kept"] == 5
     assert more["questions_in_this_run"] < 5
@@ -476,11 +476,11 @@ def test_the_budget_stops_and_more_of_it_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = run_file(tmp_path, [row(n) for n in range(6)], budget={"tokens": 3000})
-    assert main(["--config", config]) == 0
+    assert main(["collect", "--config", config]) == 0
     assert "Stopped by the budget" in capsys.readouterr().out
     first = json.loads((tmp_path / "out/statistics.json").read_text())
     assert 0 < first["rows"]["kept"] < 6
-    assert main(["--config", config, "--set", "budget.tokens=100000"]) == 0
+    assert main(["collect", "--config", config, "--set", "budget.tokens=100000"]) == 0
     second = json.loads((tmp_path / "out/statistics.json").read_text())
     assert second["rows"]["kept"] == 6
     assert second["questions_in_this_run"] == 6 - first["rows"]["kept"]
@@ -491,7 +491,7 @@ def test_the_budget_stops_and_more_of_it_goes_on(
 
 def test_a_dry_run_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = run_file(tmp_path, [row(n) for n in range(6)], per_scenario=2)
-    assert main(["--config", config, "--dry-run"]) == 0
+    assert main(["collect", "--config", config, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "every_answer_kept: rows 2, questions 2, " in out
     assert "every_row_asked: rows 6, questions 6, " in out
@@ -501,7 +501,7 @@ def test_a_dry_run_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_rows_without_a_scenario_are_classified(tmp_path: Path) -> None:
     rows = [row(n, scenario=None) for n in range(3)]
     rows.append(row(9, scenario=None, query="Write a python function that sorts a list."))
-    assert main(["--config", run_file(tmp_path, rows)]) == 0
+    assert main(["collect", "--config", run_file(tmp_path, rows)]) == 0
     found = json.loads((tmp_path / "out/statistics.json").read_text())
     assert found["scenarios"].get("code_generation") == 1
 
@@ -518,13 +518,13 @@ def test_rows_without_a_scenario_are_classified(tmp_path: Path) -> None:
 def test_mistakes_are_said_before_anything_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], said: str
 ) -> None:
-    assert main(["--config", run_file(tmp_path, [row(1)], **more)]) == 1
+    assert main(["collect", "--config", run_file(tmp_path, [row(1)], **more)]) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_no_row_left_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", run_file(tmp_path, [row(1, response_1=" ")])]) == 1
+    assert main(["collect", "--config", run_file(tmp_path, [row(1, response_1=" ")])]) == 1
     assert "no row is left of 1: 0 malformed, {'empty_response': 1}" in capsys.readouterr().err
 
 
@@ -536,7 +536,7 @@ def test_the_training_recipe_takes_what_is_collected(tmp_path: Path, smollm2: An
 
     for protocol in ("pairwise", "single"):
         config = run_file(tmp_path, [row(n) for n in range(3)], protocol=protocol)
-        assert main(["--config", config, "--set", f"output={tmp_path / protocol}"]) == 0
+        assert main(["collect", "--config", config, "--set", f"output={tmp_path / protocol}"]) == 0
     recipe = TrainJudgeConfig.model_validate(
         {
             "model": "smollm2-135m-instruct",

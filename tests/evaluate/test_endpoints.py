@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.test_openai_engine import Endpoint, chat
 
 from autoj_reward import cli
 from autoj_reward.evaluate.results import load
+from tests.engine.test_openai_engine import Endpoint, chat
 from tests.evaluate_rows import pair, write
 
 

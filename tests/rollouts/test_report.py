@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoj_reward.io.chart import ticks
 from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural
 from autoj_reward.types import (
     BadRow,
@@ -22,7 +23,7 @@ from autoj_reward.types import (
     Usage,
 )
 from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.plots import bar_plot, dot_plot, line_plot, ticks
+from rollouts.best_of_n.plots import bar_plot, dot_plot, line_plot
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.report_query import reason_in_words
 from rollouts.best_of_n.summary import summarise

@@ -17,6 +17,7 @@ from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from rollouts.train import main as training
+from rollouts.train import placement
 from rollouts.train.rejection_sampling import training_rows
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ def test_a_run_is_stopped_and_goes_on(algorithm: str, written: Path, policy: str
     run = written.parent / "run"
     # The judge dies in the third step, after the checkpoint of the second.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "RewardModel", _dying(after=2))
+        patch.setattr(placement, "RewardModel", _dying(after=2))
         with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
             training.main(algorithm, str(written))
     assert not (run / "policy").exists()

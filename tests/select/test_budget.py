@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.rollouts.test_job import Job, judged, read
 
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, JudgeConfig, load_config
@@ -20,6 +19,7 @@ from autoj_reward.select.budget import Budgeted, select_within
 from autoj_reward.select.copies import originals
 from autoj_reward.select.race import Fate
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from tests.rollouts.test_job import Job, judged, read
 
 Score = float | None
 LOST = math.inf

@@ -30,6 +30,7 @@ from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
+    freeze_below,
     on_gpu,
     save_weights,
     weights_dtype,
@@ -45,6 +46,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     Raises InputError for data that cannot be trained on, ConfigError for an output folder that
     holds a run of another config.
     """
+    from peft.helpers import disable_input_dtype_casting
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
     from autoj_reward.training.judge.examples import bad_by_source, make_examples, schedule
@@ -94,7 +96,9 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
         data_collator=Collator(tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
+    with disable_input_dtype_casting(model, active=arguments.bf16):
+        trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
     validated = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]
@@ -145,7 +149,9 @@ def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
     if config.gradient_checkpointing:
         model.enable_input_require_grads()
     if config.adapter:
-        return PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        model = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        freeze_below(model, lora.first_layer)
+        return model
     return with_lora(model, lora, "CAUSAL_LM")
 
 
