@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from autoj_reward.errors import ConfigError
 
@@ -214,29 +214,52 @@ class ServiceConfig(Block):
 class FailureConfig(Block):
     """What a training run does about judgements that are not ok.
 
-    fallback: the number for trainers that must have one. `group`: mean of the valid rewards of the
-        same query, else of the run so far. `running`: mean of the run so far. Or a fixed number.
+    fallback: the number for trainers that must have one. `neutral`: the shaped middle of the
+        judge's scale, 0 for a scalar model. `group`: mean of the valid rewards of the same query in
+        the call, else neutral; for trainers that ask for all of them at once. Or a number.
     budget: share of failures among `window` judgements beyond which the run stops.
     """
 
-    fallback: Literal["group", "running"] | float = "group"
+    fallback: Literal["neutral", "group"] | float = "neutral"
     budget: float = Field(0.05, ge=0, le=1)
     window: int = Field(1000, ge=1)
+
+    @field_validator("fallback", mode="before")
+    @classmethod
+    def _stateless(cls, value: Any) -> Any:
+        if value == "running":
+            raise ValueError(
+                "running is no choice any more, since the mean of the run so far differs by "
+                "process and starts anew on a resume: state that mean as a number (judge/shaped in "
+                "the logs of a first run), or take neutral"
+            )
+        return value
 
 
 class ShapingConfig(Block):
     """From the raw reward to the one that is learned from, in this order.
 
     length_penalty: subtracted for every 1,000 characters of the response. scale, shift: affine.
-    clip: lowest and highest value. whiten: subtract the mean and divide by the standard deviation,
-    of the rewards of the same query in the batch (`group`) or of the run so far (`running`).
+    clip: lowest and highest value. whiten: `group` subtracts the mean of the rewards of the same
+    query and divides by their standard deviation, so a trainer must ask for all of them at once.
     """
 
     length_penalty: float = 0.0
     scale: float = 1.0
     shift: float = 0.0
     clip: tuple[float, float] | None = None
-    whiten: Literal["none", "group", "running"] = "none"
+    whiten: Literal["none", "group"] = "none"
+
+    @field_validator("whiten", mode="before")
+    @classmethod
+    def _stateless(cls, value: Any) -> Any:
+        if value == "running":
+            raise ValueError(
+                "running is no choice any more, since rewards that are asked for at different "
+                "times lose their order: with the mean m and the standard deviation s of a first "
+                "run's judge/raw set shift to -m/s and scale to 1/s"
+            )
+        return value
 
     @model_validator(mode="after")
     def _order(self) -> ShapingConfig:

@@ -25,8 +25,8 @@ from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.selection_figures import Chosen, figures
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
-from autoj_reward.select.tie_break import select
-from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Rating, Selection
+from autoj_reward.select.choose import choose
+from autoj_reward.types import Candidate, Judgement, Outcome, Rating, Selection
 
 ALONE = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
@@ -58,7 +58,7 @@ def eval_r(
     judged = (
         [_brought(row.scores[scores]) for row in rows] if scores else rate(rows, checked, result)
     )
-    chosen = asyncio.run(choose(rows, judged, checked, result))
+    chosen = asyncio.run(choose_all(rows, judged, checked, result))
     graded: list[Judgement] = []
     if grades:
         values = [row.scores[grades] for row in rows]
@@ -85,7 +85,7 @@ def rate(
     return [tuple(found[n : n + most]) for n in range(0, len(found), most)]
 
 
-async def choose(
+async def choose_all(
     rows: Sequence[Candidates],
     judged: Sequence[Sequence[Judgement]],
     config: SelectionConfig,
@@ -127,19 +127,13 @@ class _Group:
             Candidate(self.row.query, response, logprob)
             for response, logprob in zip(self.row.responses[:n], logprobs[:n], strict=True)
         ]
-        return await select(
+        return await choose(
             candidates,
             self.judgements[:n],
             view=self.view,
             rules=rules,
-            compare=self._compare if self.client else None,
+            compare=self.client.compare if self.client else None,
         )
-
-    async def _compare(self, first: int, second: int) -> Comparison:
-        assert self.client is not None
-        responses = self.row.responses
-        [found] = await self.client.compare([(self.row.query, responses[first], responses[second])])
-        return found
 
 
 def grade(

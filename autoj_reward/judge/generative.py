@@ -119,7 +119,7 @@ class GenerativeJudge:
         if item.kind == "single":
             judgement = await self._rating(prepared, own, shown, critique)
         else:
-            judgement = await self._verdict(prepared, own, shown)
+            judgement = await self._verdict(prepared, own, shown, critique)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
         seen += () if own.finished else ("output_truncated",)
@@ -131,14 +131,14 @@ class GenerativeJudge:
         slot, scale = self.format.slot("single"), self.format.scale
         parsed = _finished(parse_rating(own.text, self.format, shown), own)
         flags = (PLANTED,) if parsed.planted else ()
-        forced, labels = isinstance(parsed, ParseFailure), scale.labels
+        forced, labels = critique and isinstance(parsed, ParseFailure), scale.labels
         if isinstance(parsed, ParseFailure):
             keep, opening = parsed.end, slot.force if own.text else slot.force.lstrip()
         else:
             keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
             labels = scale.with_half(parsed.value)  # 5.5 begins like 5
         read = await self.engine.label_probs(prepared, own, keep, opening, labels)
-        if read and forced and critique:
+        if read and forced:
             read = await self._halved(read, prepared, own, keep, opening)
         usage = own.usage + (read.usage if read else Usage())
         if isinstance(parsed, ParseFailure):
@@ -175,7 +175,7 @@ class GenerativeJudge:
         return replace(again, usage=read.usage + again.usage) if again else read
 
     async def _verdict(
-        self, prepared: Prepared, own: Generation, shown: Sequence[str]
+        self, prepared: Prepared, own: Generation, shown: Sequence[str], critique: bool
     ) -> Judgement:
         slot = self.format.pairwise
         assert slot is not None  # render() has refused formats without one
@@ -196,7 +196,7 @@ class GenerativeJudge:
             Outcome.OK,
             verdict=slot.canonical[label],
             confidence=confidence,
-            forced=True,
+            forced=critique,
             usage=usage,
             flags=flags,
         )

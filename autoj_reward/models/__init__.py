@@ -95,6 +95,13 @@ def critiques_of(config: JudgeConfig) -> int:
     return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
 
 
+def compares(config: JudgeConfig) -> bool:
+    """Whether a judge can break a tie of ratings by comparing; equal scores of a scalar model stay
+    equal when it does."""
+    fmt = format_of(config)
+    return isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
+
+
 def _device() -> str:
     import torch
 

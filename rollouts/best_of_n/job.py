@@ -24,11 +24,11 @@ from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import Rows, read_queries, require_clean, require_usable
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import format_of
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
+from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.select.budget import select_within
-from autoj_reward.select.tie_break import select
-from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
+from autoj_reward.select.choose import choose
+from autoj_reward.types import BadRow, Candidate, Judgement, QueryRow, Usage
 from rollouts.best_of_n.budget import budget_text
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.records import judgement_records, selection_record
@@ -182,9 +182,6 @@ async def _judge(
 async def _select(
     config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
-    fmt = format_of(config.judge)
-    # Equal scores stay equal when a scalar model compares them.
-    pairwise = isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
     if config.budget is not None:
         found = await select_within(
             candidates,
@@ -193,23 +190,18 @@ async def _select(
             critiques=config.judge.critiques,
             view=config.view,
             rules=config.tie_break,
-            pairwise=pairwise,
+            pairwise=reward.compares,
         )
         return GroupResult(
             row, candidates, found.judgements, found.selection, found.standings, found.spending
         )
     judgements = await reward.rate(candidates)
-
-    async def compare(i: int, j: int) -> Comparison:
-        pair = (row.query, candidates[i].response, candidates[j].response)
-        return (await reward.compare([pair]))[0]
-
-    choice = await select(
+    choice = await choose(
         candidates,
         judgements,
         view=config.view,
         rules=config.tie_break,
-        compare=compare if pairwise else None,
+        compare=reward.compare if reward.compares else None,
     )
     return GroupResult(row, candidates, tuple(judgements), choice)
 
