@@ -45,7 +45,8 @@ def parse_comparison(
     if slot is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     opened = last_open(text, slot)
-    seen = seen_in(shown, slot, opened, slot.labels) if shown else frozenset()
+    labels = {str(name): spellings for name, spellings in slot.labels.items()}
+    seen = seen_in(shown, slot, opened, labels) if shown else frozenset()
     if opened is None:
         return ParseFailure("no final decision", len(text), bool(seen))
     read = _read(text, opened, slot)

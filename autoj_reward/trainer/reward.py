@@ -200,9 +200,9 @@ class RewardModel:
         return rewards
 
     def _raw(self, judgement: Judgement) -> float | None:
-        fmt = format_of(self.config.judge)
-        if not judgement.ok and PLANTED in judgement.flags and isinstance(fmt, JudgeFormat):
-            return float(fmt.scale.low)
+        planted = not judgement.ok and PLANTED in judgement.flags
+        if planted and isinstance(self.format, JudgeFormat):
+            return float(self.format.scale.low)
         return judgement.view(self.config.view)
 
     async def _compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
