@@ -42,10 +42,12 @@ def fold(text: str) -> str:
     return folded
 
 
-def rendered(text: str) -> str:
-    """The text as a page would show it: tags and the targets of links gone, entities and escapes
-    and tag characters decoded, what is written to be shown backwards turned round."""
-    return _MARKUP.sub(_shown, text.translate(_TAGS))
+def views(text: str) -> set[str]:
+    """The text as it stands, and as a page would show it: tags and the targets of links gone,
+    entities and escapes decoded, what is to be shown backwards turned round. Unicode's invisible
+    tag characters are seen as nothing and as the letters that they stand for."""
+    spelled = text.translate(_TAGS)
+    return {text, _MARKUP.sub(_shown, text), spelled, _MARKUP.sub(_shown, spelled)}
 
 
 def _shown(found: re.Match[str]) -> str:

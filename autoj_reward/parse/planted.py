@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from autoj_reward.parse.fold import OTHER, SYMBOLS, fold, rendered
+from autoj_reward.parse.fold import OTHER, SYMBOLS, fold, views
 
 Labels = Mapping[str, Sequence[str]]
 """Spellings of each verdict, by a name of it."""
@@ -43,7 +43,7 @@ def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> fr
     names = sorted(labels, key=lambda name: ("." in name, -len(name)))
     found = _compiled("|".join(patterns), tuple(tuple(labels[name]) for name in names))
     seen: set[str] = set()
-    for text in dict.fromkeys(view for one in shown for view in (one, rendered(one))):
+    for text in {view for one in shown for view in views(one)}:
         folded = fold(text)
         for direction in (folded, folded[::-1]):
             for match in found.finditer(direction):
