@@ -20,7 +20,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
 from autoj_reward.evaluate.config import SelectionConfig
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.selection_figures import Chosen, figures
 from autoj_reward.journal import Journal
@@ -67,7 +67,7 @@ def eval_r(
     content = figures(rows, judged, chosen, values, checked.view, Intervals.of(checked))
     content["grader"] = grades or judge_name(checked.grader)
     spent = [] if scores else [judgement for row in judged for judgement in row]
-    content["cost"] = {"judge": cost(spent), "grader": cost(graded)}
+    content["cost"] = {"judge": judging_cost(spent), "grader": judging_cost(graded)}
     kept = [_row(*row) for row in zip(rows, judged, chosen, values, strict=True)]
     save(result, "eval-r", checked, scores or checked.judge, {"data": data}, content, kept)
     _tell(content)

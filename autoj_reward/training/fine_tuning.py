@@ -18,7 +18,8 @@ from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.io.rows import LISTED
-from autoj_reward.training.batches import accumulation
+from autoj_reward.training.adapters import linear_layers, lora_config
+from autoj_reward.training.run import accumulation
 from autoj_reward.types import BadRow
 
 
@@ -91,7 +92,6 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
             f"{gpus} GPUs and one process: start it with accelerate launch, or show it "
             "one GPU by CUDA_VISIBLE_DEVICES"
         )
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(config.output / "logs")
     return {
         "output_dir": str(config.output),
         "per_device_train_batch_size": config.device_batch_size,
@@ -140,25 +140,18 @@ def weights_dtype(config: FineTuningConfig) -> Any:
 def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
     """The model with a fresh adapter for one of PEFT's tasks; with SEQ_CLS the head `score` is
     trained and saved whole beside it."""
-    import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    linear = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and ".layers." in name
-    }
-    return get_peft_model(
-        model,
-        LoraConfig(
-            r=lora.rank,
-            lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
-            target_modules=sorted(linear),
-            layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
-            task_type=task,
-        ),
+    blocks = list(range(lora.first_layer, model.config.num_hidden_layers))
+    config = lora_config(
+        lora.rank,
+        task,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        target_modules=linear_layers(model),
+        layers_to_transform=blocks,
     )
+    return get_peft_model(model, config)
 
 
 def freeze_below(model: Any, first_layer: int) -> None:

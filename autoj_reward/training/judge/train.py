@@ -16,13 +16,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, load_config
+from autoj_reward.config import JudgeConfig
 from autoj_reward.io.files import claim
-from autoj_reward.io.provenance import as_typed
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -38,6 +36,7 @@ from autoj_reward.training.fine_tuning import (
     write_record,
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from autoj_reward.training.run import log_to
 
 
 def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
@@ -55,6 +54,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     claim(config.output, config, changeable={"output", "save_steps"})
+    log_to(config.output / "logs")
     judge = JudgeConfig(
         model=config.model,
         revision=config.revision,
@@ -164,9 +164,3 @@ def _merge(base: str, revision: str | None, adapter: Path, tokenizer: Any, targe
     whole = PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()
     whole.save_pretrained(str(target))
     tokenizer.save_pretrained(str(target))
-
-
-def main(config: str, sets: Sequence[str] = ()) -> int:
-    """`autoj train judge`."""
-    train(load_config(TrainJudgeConfig, config, sets), as_typed())
-    return 0
