@@ -3,7 +3,6 @@
 #   CONFIG, ARGS   the run file of best-of-32; further arguments for autoj or pytest
 #   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
 #   PYTHON         the Python 3.11 to build .venv with
-#   TORCH_INDEX    PyTorch's CPU wheel index, where the package index has no CPU build of torch
 
 CONFIG = configs/best_of_32.yaml
 ARGS =
@@ -60,16 +59,14 @@ clean:  ## Remove .venv and caches; runs/ stays
 
 # A stamp is the last thing written, so a set-up that was cut short starts over.
 $(READY): pyproject.toml $(LOCKED)
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
 
-$(LOCKED): $(LOCK)
+$(LOCKED): $(wildcard requirements/*.txt) requirements/install.py
 	@$(PYTHON) -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
 	  || { echo 'autoj-reward needs Python 3.11: install it, or name it with make PYTHON=<python3.11>' >&2; exit 1; }
-	rm -rf .venv
-	$(PYTHON) -m venv .venv
-	@echo 'Installing $(LOCK): some minutes'
-	@$(BIN)/pip install --quiet --no-deps $(addprefix --index-url ,$(TORCH_INDEX)) "$$(grep '^torch==' $(LOCK))" \
-	  || { echo 'This torch is not on the index. Name the one that has it: make TORCH_INDEX=<address>' >&2; exit 1; }
-	$(BIN)/pip install --quiet --no-deps -r $(LOCK)
-	touch $@
+	@rm -rf .venv
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^uv==' $(LOCK))"
+	@$(BIN)/python requirements/install.py $(ACCELERATOR)
+	@touch $@
