@@ -88,7 +88,7 @@ def test_the_cpu_build_of_torch_is_taken_from_the_first_place_that_has_it(
             "cuda": ((*listed, "-r", str(install.LISTS / "cpu-cuda.txt")),),
         }[way]
     )
-    assert ("GB more to download" in plan.what) == (way == "cuda")
+    assert ("GB on the disk in place of" in plan.what) == (way == "cuda")
 
 
 def test_a_gpu_machine_takes_no_cpu_build_from_a_folder_of_wheels(pinned, tmp_path, capfd):
