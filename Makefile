@@ -30,7 +30,7 @@ test: model  ## Run the tests
 	$(BIN)/pytest $(ARGS)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
-	$(BIN)/python -m experiments.chaos --config configs/chaos.yaml $(ARGS)
+	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)

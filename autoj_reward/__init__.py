@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autoj_reward.client.client import RewardClient
+    from autoj_reward.client.session import open_judge
     from autoj_reward.config import JudgeConfig, RewardConfig, load_config
     from autoj_reward.errors import AutojError
-    from autoj_reward.serve.client import RewardClient
-    from autoj_reward.serve.session import open_judge
     from autoj_reward.trainer.reward import RewardModel
     from autoj_reward.types import (
         Candidate,
@@ -44,11 +44,11 @@ __all__ = [
 _ELSEWHERE = {
     "AutojError": "errors",
     "JudgeConfig": "config",
-    "RewardClient": "serve.client",
+    "RewardClient": "client.client",
     "RewardConfig": "config",
     "RewardModel": "trainer.reward",
     "load_config": "config",
-    "open_judge": "serve.session",
+    "open_judge": "client.session",
 }
 
 

@@ -43,6 +43,12 @@ TRAINERS = {
 }
 
 
+MODELS = {
+    "judge": "train a judge on judgements, ratings and labelled pairs (paper, section 4.4)",
+    "scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
+}
+
+
 DATA: Flag = ("--data", {"metavar": "FILE", "required": True, "help": "the rows to measure on"})
 RESULTS: Flag = (
     "--results",
@@ -67,23 +73,43 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     best = _add(
-        commands, "best-of-n", "rollouts.best_of_n:main", "judge N responses a query, keep the best"
+        commands,
+        "best-of-n",
+        "rollouts.best_of_n.job:main",
+        "judge N responses a query, keep the best",
     )
     best.add_argument("--config", required=True, **CONFIG[1])
     _flags(best, SET, STRICT)
 
-    train = commands.add_parser("train", help="train a policy with the judge as its reward")
-    algorithms = train.add_subparsers(dest="algorithm", required=True, metavar="ALGORITHM")
+    train = commands.add_parser(
+        "train", help="train a policy with the judge as its reward, or a judge"
+    )
+    algorithms = train.add_subparsers(required=True, metavar="WHAT")
     for name, text in TRAINERS.items():
-        learn = _add(algorithms, name, "rollouts.training:main", text)
+        learn = _add(algorithms, name, "rollouts.train.main:main", text)
+        learn.add_argument("--config", required=True, **CONFIG[1])
+        learn.set_defaults(algorithm=name)
+        _flags(learn, SET)
+    for name, text in MODELS.items():
+        learn = _add(algorithms, name, f"autoj_reward.training.{name}.train:main", text)
         learn.add_argument("--config", required=True, **CONFIG[1])
         _flags(learn, SET)
+
+    collect = _add(
+        commands,
+        "collect",
+        "autoj_reward.collect.collect:main",
+        "ask a stronger model for judgements to train on",
+    )
+    collect.add_argument("--config", required=True, **CONFIG[1])
+    collect.add_argument("--dry-run", action="store_true", help="count and price, ask nothing")
+    _flags(collect, SET)
 
     for name, text in (
         ("score", "rate the response of every row (query, response)"),
         ("compare", "compare the responses of every row (query, response_1, response_2)"),
     ):
-        command = _add(commands, name, f"rollouts.score:{name}", text)
+        command = _add(commands, name, f"autoj_reward.commands.score:{name}", text)
         command.add_argument(
             "--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet"
         )
@@ -97,7 +123,10 @@ def parser() -> argparse.ArgumentParser:
     )
 
     classify = _add(
-        commands, "classify", "rollouts.classify:classify", "name the scenario of every query"
+        commands,
+        "classify",
+        "autoj_reward.commands.classify:classify",
+        "name the scenario of every query",
     )
     classify.add_argument(
         "--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet"
@@ -112,17 +141,23 @@ def parser() -> argparse.ArgumentParser:
     _flags(classify, STRICT)
 
     scenarios = _add(
-        commands, "scenarios", "autoj_reward.debug:scenarios", "list the scenarios, or show one"
+        commands,
+        "scenarios",
+        "autoj_reward.commands.look:scenarios",
+        "list the scenarios, or show one",
     )
     scenarios.add_argument("--show", metavar="NAME", help="its criteria as a teacher reads them")
     scenarios.add_argument("--folder", metavar="DIR", help="scenario files of your own")
 
-    serve = _add(commands, "serve", "rollouts.service:main", "serve a judge over HTTP")
+    serve = _add(commands, "serve", "autoj_reward.edge.service:main", "serve a judge over HTTP")
     serve.add_argument("--config", required=True, **CONFIG[1])
     _flags(serve, SET)
 
     parse = _add(
-        commands, "parse", "autoj_reward.debug:parse", "show what the parser reads in judge texts"
+        commands,
+        "parse",
+        "autoj_reward.commands.look:parse",
+        "show what the parser reads in judge texts",
     )
     parse.add_argument(
         "--input", required=True, metavar="FILE", dest="source", help="rows with `text`; - is stdin"
@@ -140,7 +175,9 @@ def parser() -> argparse.ArgumentParser:
     )
     _flags(plan, *PLAN)
 
-    models = _add(commands, "models", "autoj_reward.debug:models", "list the models known by name")
+    models = _add(
+        commands, "models", "autoj_reward.commands.look:models", "list the models known by name"
+    )
     models.add_argument("--prepare", action="store_true", help="build the built-in models now")
     return top
 
@@ -152,7 +189,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     eval_p = _add(
         tasks,
         "eval-p",
-        "experiments.evaluate.pairs:eval_p",
+        "autoj_reward.evaluate.pairs:eval_p",
         "agreement and consistency on Eval-P, overall and by scenario group",
     )
     _flags(eval_p, DATA, RESULT, CONFIG, SET)
@@ -166,7 +203,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     eval_c = _add(
         tasks,
         "eval-c",
-        "experiments.evaluate.critiques:eval_c",
+        "autoj_reward.evaluate.critiques:eval_c",
         "critiques against reference critiques, as a grader sees them",
     )
     _flags(eval_c, DATA, RESULT, CONFIG, SET)
@@ -183,7 +220,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     eval_r = _add(
         tasks,
         "eval-r",
-        "experiments.evaluate.selection:eval_r",
+        "autoj_reward.evaluate.selection:eval_r",
         "best-of-N by the judge's ratings, graded, and their correlation with the grades",
     )
     _flags(eval_r, DATA, RESULT, CONFIG, SET)
@@ -197,7 +234,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     ranking = _add(
         tasks,
         "ranking",
-        "experiments.evaluate.ranking:ranking",
+        "autoj_reward.evaluate.ranking:ranking",
         "systems ranked by mean rating, against a leaderboard",
     )
     ranking.add_argument(
@@ -214,7 +251,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     pairs = _add(
         tasks,
         "pairs",
-        "experiments.evaluate.pairs:pairs",
+        "autoj_reward.evaluate.pairs:pairs",
         "agreement on pairs in the form of RewardBench, JudgeBench or LLMBar",
     )
     _flags(pairs, DATA, RESULT, CONFIG, SET)
@@ -229,7 +266,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     several = _add(
         tasks,
         "best-of-four",
-        "experiments.evaluate.best_of_four:best_of_four",
+        "autoj_reward.evaluate.best_of_four:best_of_four",
         "the best among several responses, in the form of RewardBench 2",
     )
     _flags(several, DATA, RESULT, CONFIG, SET)
@@ -237,7 +274,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     kappa = _add(
         tasks,
         "kappa",
-        "experiments.evaluate.kappa:kappa",
+        "autoj_reward.evaluate.kappa:kappa",
         "agreement of judges with each other, from results on the same pairs",
     )
     _flags(kappa, RESULTS, RESULT)
@@ -245,7 +282,7 @@ def _evaluations(evaluate: argparse.ArgumentParser) -> None:
     board = _add(
         tasks,
         "leaderboard",
-        "experiments.evaluate.leaderboard:leaderboard",
+        "autoj_reward.evaluate.leaderboard:leaderboard",
         "one HTML page of any number of results",
     )
     _flags(board, RESULTS)

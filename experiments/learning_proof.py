@@ -27,16 +27,16 @@ from pydantic import Field
 
 from autoj_reward.config import Block, RewardConfig, load_config
 from autoj_reward.errors import EngineError
+from autoj_reward.io.chart import curves
+from autoj_reward.io.files import write_json, write_text
+from autoj_reward.io.markdown import table
+from autoj_reward.io.provenance import describe_machine
+from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
-from autoj_reward.markdown import table
-from autoj_reward.rows import read_queries
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.command import run_command
-from experiments.machine import describe_machine
-from experiments.plot import curves
-from rollouts.files import write_json, write_text
-from rollouts.train_config import LearnerConfig, TrainConfig
+from experiments.study import run_command
+from rollouts.train.config import LearnerConfig, TrainConfig
 
 
 class LearningConfig(Block):
@@ -138,7 +138,7 @@ def sample(learner: LearnerConfig, model: str, queries: Sequence[str], n: int) -
     """n responses to each query at the temperature of the training."""
     import torch
 
-    from rollouts.training import load_policy, load_tokenizer
+    from rollouts.train.learner import load_policy, load_tokenizer
 
     torch.manual_seed(1)
     path, tokenizer = load_tokenizer(learner.model_copy(update={"model": model}))

@@ -20,16 +20,10 @@ from typing import Any
 
 from pydantic import Field
 
+from autoj_reward.client.judging import judging
 from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.journal import Journal
-from autoj_reward.models import format_and_wrapper
-from autoj_reward.parse import ParsedRating, parse_rating
-from autoj_reward.prompts.format import JudgeFormat, load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.types import JudgeInput, Judgement
-from experiments.command import run_command
-from experiments.critique_health import examine
-from experiments.judge_data import (
+from autoj_reward.evaluate.critique_health import examine
+from autoj_reward.evaluate.labelled import (
     JudgeData,
     Rated,
     data_path,
@@ -37,8 +31,14 @@ from experiments.judge_data import (
     is_held_out,
     read_rated,
 )
-from rollouts.files import write_jsonl
-from rollouts.judging import judging
+from autoj_reward.io.files import write_jsonl
+from autoj_reward.journal import Journal
+from autoj_reward.models import format_and_wrapper
+from autoj_reward.parse import ParsedRating, parse_rating
+from autoj_reward.prompts.format import JudgeFormat, load_format
+from autoj_reward.prompts.render import render
+from autoj_reward.types import JudgeInput, Judgement
+from experiments.study import run_command
 
 
 class OwnCritiquesConfig(Block):

@@ -2,7 +2,7 @@
 
     python -m experiments.recipe_ablation --config configs/recipe_ablation.yaml
 
-Each variant is a run of `experiments.train_judge` in a folder of its own; one that is done is not
+Each variant is a run of `autoj train judge` in a folder of its own; one that is done is not
 repeated, one that was cut short goes on. `ablation.json` and `ablation.md` get a row a variant:
 Spearman of the expected rating with the reference right after the prompt, and after the reference's
 own critique; agreement of verdicts and of preferences with the human labels; loss of the output.
@@ -19,11 +19,11 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import Block
-from autoj_reward.markdown import table
-from experiments.command import run_command
-from experiments.judge_training.recipe import TrainJudgeConfig
+from autoj_reward.io.files import write_json, write_text
+from autoj_reward.io.markdown import table
+from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from experiments.study import run_command
 from experiments.trials import run_trials
-from rollouts.files import write_json, write_text
 
 SHOWN = {
     "eval_spearman_direct": "Spearman, slot after the prompt",
@@ -52,7 +52,7 @@ def run(config: AblationConfig) -> dict[str, Any]:
     trials = {name: [*config.common, *own] for name, own in config.variants.items()}
     records = {}
     for name, record in run_trials(
-        "experiments.train_judge", TrainJudgeConfig, config.base, config.output, trials
+        ["train", "judge"], TrainJudgeConfig, config.base, config.output, trials
     ):
         records[name] = record
         write_json(config.output / "ablation.json", _summary(config, records))

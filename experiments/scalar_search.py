@@ -2,7 +2,7 @@
 
     python -m experiments.scalar_search --config configs/scalar_search.yaml
 
-Each learning rate is a run of `experiments.train_scalar` in a folder of its own, read at the end of
+Each learning rate is a run of `autoj train scalar` in a folder of its own, read at the end of
 every epoch; one that is done is not repeated, one that was cut short goes on. `search.json` and
 `search.md` get a row a learning rate and epoch. The highest accuracy on the held-out pairs is
 chosen; of equals, the lowest loss.
@@ -22,13 +22,13 @@ from pydantic import Field
 
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError
-from autoj_reward.markdown import table
-from experiments.command import run_command
-from experiments.scalar_training.recipe import TrainScalarConfig
+from autoj_reward.io.files import write_json, write_text
+from autoj_reward.io.markdown import table
+from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from experiments.study import run_command
 from experiments.trials import run_trials
-from rollouts.files import write_json, write_text
 
-MODULE = "experiments.train_scalar"
+MODULE = ["train", "scalar"]
 KEPT = ("pairs", "queries", "ties_left_out", "seconds_since_last_start", "machine", "versions")
 
 
@@ -126,7 +126,7 @@ def render(config: ScalarSearchConfig, trials: Sequence[Trial], record: dict[str
         rows.append((f"{trial.learning_rate:g}", str(trial.epoch), accuracy, loss, margin, mark))
     length = record["validation"]["length_accuracy"]
     longer = f"{length['value']:.3f}{_interval(length['low'], length['high'])}"
-    command = ["python", "-m", MODULE, "--config", str(config.base)]
+    command = ["autoj", *MODULE, "--config", str(config.base)]
     command += [word for override in chosen.overrides for word in ("--set", override)]
     lines = [
         *table(("learning rate", "epoch", "accuracy [95 %]", "loss", "mean margin", ""), rows),

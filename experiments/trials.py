@@ -11,11 +11,11 @@ from typing import Any
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import EngineError
-from experiments.fine_tuning import FineTuningConfig
+from autoj_reward.training.fine_tuning import FineTuningConfig
 
 
 def run_trials(
-    module: str,
+    command: Sequence[str],
     kind: type[FineTuningConfig],
     base: Path,
     output: Path,
@@ -23,8 +23,8 @@ def run_trials(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Train what is not trained yet; yields each trial's name and `training.json` as it ends.
 
-    module: run with `--config base` and the trial's overrides, output a folder of its own in
-    `output`. A trial that is done is not repeated, one that was cut short goes on.
+    command: of `autoj`, run with `--config base` and the trial's overrides, output a folder of its
+    own in `output`. A trial that is done is not repeated, one that was cut short goes on.
 
     Raises ConfigError for a wrong override before anything starts, EngineError if a run fails.
     """
@@ -36,7 +36,9 @@ def run_trials(
         if not path.is_file():
             print(f"== {name}", file=sys.stderr)
             flags = [word for override in own for word in ("--set", override)]
-            command = [sys.executable, "-m", module, "--config", str(base), *flags]
-            if subprocess.run(command, check=False).returncode:
+            words = [*command, "--config", str(base), *flags]
+            if subprocess.run(
+                [sys.executable, "-m", "autoj_reward.cli", *words], check=False
+            ).returncode:
                 raise EngineError(f"the training of {name!r} failed; its messages stand above")
         yield name, json.loads(path.read_text(encoding="utf-8"))

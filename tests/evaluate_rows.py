@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from autoj_reward.evaluate.scenarios import GROUPS
 from autoj_reward.scenarios.registry import load_scenarios
-from experiments.evaluate.scenarios import GROUPS
 
 RELEASED_NAMES = {
     s.name: alias for s in load_scenarios() for alias in s.aliases if alias != "default"

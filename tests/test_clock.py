@@ -12,18 +12,18 @@ from pathlib import Path
 import httpx
 import pytest
 
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
+from autoj_reward.edge.guard import Limits
+from autoj_reward.edge.http import make_app
 from autoj_reward.journal import Journal
-from autoj_reward.serve.backend import LocalBackend
-from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.guard import Limits
-from autoj_reward.serve.http import make_app
-from autoj_reward.serve.replica import JudgeReplica
+from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, Outcome
 
 ROOT = Path(__file__).parents[1]
 HOURS = 6 * 3600.0
-DATED = {"autoj_reward/journal.py", "experiments/collection/answers.py"}
+DATED = {"autoj_reward/journal.py", "autoj_reward/collect/answers.py"}
 """Files that write down when something was stored."""
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
 

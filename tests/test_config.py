@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from autoj_reward.collect.config import CollectConfig
 from autoj_reward.config import (
     BestOfNConfig,
     Block,
@@ -14,35 +15,34 @@ from autoj_reward.config import (
     ScoreConfig,
     load_config,
 )
+from autoj_reward.edge.service import ServeConfig
 from autoj_reward.errors import ConfigError
-from experiments.ablation.config import RewardAblationConfig
-from experiments.attack_uplift import AttackUpliftConfig
-from experiments.capacity_check import CapacityCheckConfig
-from experiments.chaos.__main__ import ChaosConfig
-from experiments.collection.config import CollectConfig
-from experiments.evaluate.config import (
+from autoj_reward.evaluate.config import (
     BestOfFourConfig,
     CritiquesConfig,
     PairsConfig,
     RankingConfig,
     SelectionConfig,
 )
-from experiments.gpu_throughput import GpuThroughputConfig
-from experiments.grpo_overlap import OverlapConfig
-from experiments.judge_quality.config import JudgeQualityConfig
-from experiments.judge_training.recipe import TrainJudgeConfig
+from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from experiments.compare.ablation.config import RewardAblationConfig
+from experiments.compare.judge_quality.config import JudgeQualityConfig
+from experiments.compare.selection_budget.config import SelectionBudgetConfig
+from experiments.faults.attack_uplift import AttackUpliftConfig
+from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.recipe_ablation import AblationConfig
-from experiments.routing import RoutingConfig
 from experiments.scalar_search import ScalarSearchConfig
-from experiments.scalar_training.recipe import TrainScalarConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
-from experiments.selection_budget.config import SelectionBudgetConfig
-from experiments.throughput.config import ThroughputConfig
-from rollouts.rejection_sampling import RejectionSamplingConfig
-from rollouts.service import ServeConfig
-from rollouts.train_config import TrainConfig
+from experiments.speed.capacity_check import CapacityCheckConfig
+from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.speed.grpo_overlap import OverlapConfig
+from experiments.speed.routing import RoutingConfig
+from experiments.speed.throughput.config import ThroughputConfig
+from rollouts.train.config import TrainConfig
+from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 ACCELERATE = [path for path in CONFIGS if path.name.startswith("accelerate_")]

@@ -14,15 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.remote import HttpBackend, _busy
+from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, ServiceConfig
+from autoj_reward.edge.http import make_app
 from autoj_reward.errors import EngineError, JournalError
 from autoj_reward.journal import Journal
-from autoj_reward.serve.backend import LocalBackend
-from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.http import make_app
-from autoj_reward.serve.remote import HttpBackend, _busy
-from autoj_reward.serve.replica import JudgeReplica
-from autoj_reward.serve.session import open_judge, open_service
+from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, Judgement, Outcome, Rating
 
 Writer = asyncio.StreamWriter

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,20 +15,26 @@ import autoj_reward
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "ray", "vllm", "transformers"}
 
-# A stage imports itself and what stands left of it.
+# A room imports itself and what stands left of it.
 STAGES = (
-    ("types", "errors", "config", "markdown", "rows", "row_checks", "row_sources"),
+    ("types", "errors", "config", "logs"),
+    ("io",),
     ("prompts",),
     ("models",),
     ("engine",),
     ("scenarios",),
     ("parse",),
-    ("reward",),
+    ("judge",),
+    ("select",),
     ("journal",),
-    ("serve",),
+    ("replicas",),
+    ("client",),
     ("trainer",),
-    ("capacity",),
-    ("cli", "debug"),
+    ("edge",),
+    ("evaluate",),
+    ("training", "collect", "capacity"),
+    ("commands",),
+    ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 SOURCES = sorted(
@@ -57,8 +65,8 @@ def own_stages(path: Path) -> set[str]:
 
 def test_the_files_are_found() -> None:
     names = set(map(name_of, SOURCES))
-    assert {"autoj_reward.types", "autoj_reward.serve.client", "rollouts.best_of_n"} <= names
-    assert "types" in own_stages(ROOT / "autoj_reward/serve/client.py")
+    assert {"autoj_reward.types", "autoj_reward.client.client", "rollouts.best_of_n.job"} <= names
+    assert "types" in own_stages(ROOT / "autoj_reward/client/client.py")
 
 
 PACKAGE = [p for p in SOURCES if name_of(p).startswith("autoj_reward.")]
@@ -73,9 +81,41 @@ def test_a_stage_imports_only_to_its_left(path: Path) -> None:
     assert {name for name in used if RANK[name] > RANK[stage]} == set()
 
 
-@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
-def test_the_package_imports_neither_rollouts_nor_experiments(path: Path) -> None:
-    assert {name.split(".")[0] for name in imported(path)} & {"rollouts", "experiments"} == set()
+def named(path: Path) -> set[str]:
+    """Modules that a file names in strings, `module:function` or a module alone."""
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r"[\"']((?:autoj_reward|rollouts|experiments)(?:\.\w+)+)(?=[:\"'])", text)
+    return {name for name in found if ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_arrows_go_from_experiments_over_rollouts_to_the_package(path: Path) -> None:
+    houses = ("autoj_reward", "rollouts", "experiments")
+    own = houses.index(name_of(path).split(".")[0])
+    allowed = set(houses[: own + 1])
+    if name_of(path) == "autoj_reward.cli":  # its table names the jobs, and imports none
+        assert {name.split(".")[0] for name in named(path)} == {"autoj_reward", "rollouts"}
+    else:
+        assert {name.split(".")[0] for name in named(path)} <= allowed
+    assert {name.split(".")[0] for name in imported(path)} & set(houses) <= allowed
+
+
+def test_no_circle_between_modules() -> None:
+    modules = {name_of(path): path for path in SOURCES}
+
+    def nearest(name: str) -> str | None:
+        while name and name not in modules:
+            name = name.rpartition(".")[0]
+        return name or None
+
+    needs = {
+        own: {found for name in imported(path) if (found := nearest(name))} - {own}
+        for own, path in modules.items()
+    }
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +125,11 @@ def test_the_package_imports_neither_rollouts_nor_experiments(path: Path) -> Non
         (
             "ray",
             {
-                f"autoj_reward.serve.{name}"
-                for name in ("application", "cluster", "deployments", "handles")
+                "autoj_reward.edge.application",
+                *(
+                    f"autoj_reward.replicas.{name}"
+                    for name in ("backend", "cluster", "deployments")
+                ),
             },
         ),
     ],
@@ -123,7 +166,7 @@ def loaded(code: str) -> set[str]:
         ("import autoj_reward.errors", {*HEAVY, "pydantic", "yaml", "numpy", "httpx"}),
         ("import autoj_reward.config", HEAVY),
         ("from autoj_reward import *", HEAVY),
-        ("import autoj_reward.serve.session, autoj_reward.serve.replica", HEAVY),
+        ("import autoj_reward.client.session, autoj_reward.replicas.replica", HEAVY),
         ("import autoj_reward.engine.openai, autoj_reward.engine.fake", HEAVY),
     ],
     ids=str,

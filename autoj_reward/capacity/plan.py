@@ -13,7 +13,7 @@ from autoj_reward.capacity.roofline import Lengths, Rate, Serving, roofline, wor
 from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
 from autoj_reward.config import check
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.markdown import table
+from autoj_reward.io.markdown import table
 
 ASSUMPTIONS = (
     "steady state: as many sequences at once as fit, no ramp at the start and no tail at the end",

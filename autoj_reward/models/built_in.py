@@ -79,7 +79,7 @@ def _adapter(name: str) -> Path | None:
     if name == SCALAR:
         raise ModelError(
             f"no {SCALAR}: this installation has no adapter in {folder}; train one with "
-            "python -m experiments.train_scalar --config configs/train_default_scalar.yaml and "
+            "autoj train scalar --config configs/train_default_scalar.yaml and "
             "name its output folder scalar/ as the model"
         )
     return None
@@ -141,7 +141,7 @@ def merge_scalar(
         if not any(name.endswith("score.weight") for name in weights.keys()):  # noqa: SIM118
             raise ModelError(
                 f"{adapter}: the adapter has no reward head (score.weight): train it by "
-                "experiments.train_scalar"
+                "autoj_reward.training.scalar.train"
             )
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # it would say that the head, which the adapter has, is missing

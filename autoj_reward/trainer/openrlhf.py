@@ -12,32 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
-
 from autoj_reward.config import RewardConfig, load_config
-from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.errors import ConfigError
 from autoj_reward.models import format_of
 from autoj_reward.prompts.render import CONTROL
-from autoj_reward.serve.bodies import MAX_CANDIDATES, Text
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.types import Candidate, Judgement
+from autoj_reward.types import Candidate
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-
-class Query(BaseModel):
-    """The body of POST /get_reward. `query` and `prompts` are as long as each other; labels are
-    accepted and not used."""
-
-    query: list[Text] = Field(max_length=MAX_CANDIDATES)
-    prompts: list[Text] = Field([], max_length=MAX_CANDIDATES)
-    labels: list[Any] | None = None
+    pass
 
 
 def reward_func(
@@ -79,29 +67,6 @@ async def get_reward(
             if value == value  # NaN has no JSON form
         },
     }
-
-
-Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
-"""Takes note of judgements, each with the responses it is of."""
-
-
-def add_route(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
-    """POST /get_reward on a service: whole batches, single rows, and the empty ones that newer
-    versions send to every address but the first. 503 once the failure budget is spent."""
-    from fastapi import HTTPException
-
-    @app.post("/get_reward")
-    async def answer(body: Query) -> dict[str, Any]:
-        if len(body.prompts) != len(body.query):
-            raise HTTPException(
-                422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
-            )
-        try:
-            return await get_reward(model, body.query, body.prompts)
-        except BudgetExceeded as error:
-            raise HTTPException(503, str(error)) from error
-        finally:
-            judged((reward.judgement, (c.response,)) for c, reward in model.recent())
 
 
 def split(query: str, prompt: str) -> Candidate:

@@ -13,12 +13,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.session import open_reward
 from autoj_reward.config import RewardConfig
 from autoj_reward.journal import Journal
+from autoj_reward.judge.health import JudgeHealth
 from autoj_reward.models import format_of
-from autoj_reward.reward.health import JudgeHealth
-from autoj_reward.serve.client import RewardClient
-from autoj_reward.serve.session import open_reward
 from autoj_reward.trainer.failures import FailureBudget, Fallback
 from autoj_reward.trainer.shaping import Shaper
 from autoj_reward.types import Candidate, Comparison, Judgement

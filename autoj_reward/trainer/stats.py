@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autoj_reward.reward.health import JudgeHealth
+from autoj_reward.judge.health import JudgeHealth
 from autoj_reward.trainer.reward import Reward
 from autoj_reward.types import Candidate, Outcome
 

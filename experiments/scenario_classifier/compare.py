@@ -24,19 +24,19 @@ from typing import Any
 
 from tqdm import tqdm
 
+from autoj_reward.collect.intake import measured_queries
 from autoj_reward.errors import ConfigError
+from autoj_reward.evaluate.labelled import JudgeData, data_path
+from autoj_reward.io.files import write_json, write_text
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.linear import Classified, LinearClassifier
-from experiments.collection.intake import measured_queries
-from experiments.command import run_command
-from experiments.judge_data import JudgeData, data_path
 from experiments.scenario_classifier.config import LabelledData, ScenarioClassifierConfig
 from experiments.scenario_classifier.data import Labelled, Split, read_labelled, split, without
 from experiments.scenario_classifier.figures import figures, lead
 from experiments.scenario_classifier.fit import fit
 from experiments.scenario_classifier.report import render_report
 from experiments.scenario_classifier.rivals import finetuned, probe, states, vectors
-from rollouts.files import write_json, write_text
+from experiments.study import run_command
 
 
 @dataclass(frozen=True, slots=True)

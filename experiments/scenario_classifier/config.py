@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from autoj_reward.config import Block
-from rollouts.train_config import LearnerConfig
+from rollouts.train.config import LearnerConfig
 
 Part = Literal["constant", "terms", "vectors", "states", "finetuned"]
 

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from autoj_reward import row_checks as check
 from autoj_reward.errors import InputError
-from autoj_reward.row_checks import BadField, Limits
-from autoj_reward.row_sources import numbered
-from autoj_reward.rows import Rows
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.rows import Rows
+from autoj_reward.io.sources import numbered
 from autoj_reward.scenarios import Registry
 from autoj_reward.types import BadRow
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
+from autoj_reward.evaluate.metrics import Indices, Statistic, bootstrap, difference, share
 from autoj_reward.scenarios.linear import Classified
-from experiments.metrics import Indices, Statistic, bootstrap, difference, share
 
 BINS = 10
 

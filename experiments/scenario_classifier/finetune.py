@@ -15,15 +15,17 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from autoj_reward.io.files import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
-from experiments.command import run_command
+from autoj_reward.training.batches import accumulation
+from autoj_reward.training.checkpoints import last_checkpoint
 from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.data import Labelled
 from experiments.scenario_classifier.rivals import prompt_ids
-from rollouts.files import claim
-from rollouts.training import accumulation, last_checkpoint, load_policy, load_tokenizer, lora
+from experiments.study import run_command
+from rollouts.train.learner import load_policy, load_tokenizer, lora
 
 ROOM = 32
 """Tokens kept for the name."""

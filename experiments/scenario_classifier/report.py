@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autoj_reward.markdown import table
-from experiments.metrics import estimate_text
+from autoj_reward.evaluate.metrics import estimate_text
+from autoj_reward.io.markdown import table
 
 NAMES = {
     "constant": "the commonest scenario",

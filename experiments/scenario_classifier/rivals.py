@@ -15,13 +15,13 @@ from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
 from autoj_reward.config import EngineConfig, JudgeConfig
+from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.generative import GenerativeClassifier, classify_prompt
 from autoj_reward.scenarios.linear import Classified
-from autoj_reward.serve.replica import make_engine
-from experiments.rivals import prompt_states
+from experiments.compare.rivals import prompt_states
 from experiments.scenario_classifier.config import ScenarioClassifierConfig
 from experiments.scenario_classifier.data import Labelled
 from experiments.scenario_classifier.figures import macro_f1

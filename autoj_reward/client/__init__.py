@@ -1,0 +1,1 @@
+"""What jobs and trainers hold: bounds, retries, coalesces, records."""

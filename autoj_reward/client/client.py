@@ -1,0 +1,237 @@
+"""RewardClient: what samplers and trainers hold. It bounds, retries, coalesces and records.
+
+Each candidate is answered exactly once, in order, whatever dies behind the backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+
+from autoj_reward.client.backend import Backend
+from autoj_reward.errors import EngineUnavailable, ReplicaLost
+from autoj_reward.journal import Journal
+from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Outcome
+
+Progress = Callable[[Judgement, bool], None]
+"""Called once for every judge input that is answered: (judgement, read from the journal?)."""
+
+
+TRIES = 2
+"""Replicas that may be lost with an input in flight before it is suspected of killing them."""
+
+
+class RewardClient:
+    """Rates candidates and compares pairs through a backend.
+
+    critiques: k judgements a candidate, averaged. max_in_flight: judge inputs asked at a time; each
+    that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
+    deadline_s: seconds an input may take, retries included, before it is `unavailable`.
+    chunk: most inputs of one query in one call; they share the query's prefix in one replica.
+
+    An input that was in flight when a replica was lost for the second time is not asked for again:
+    it may be what kills them. If it had company, each is first asked for once more alone, one at a
+    time, so that the innocent are answered.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        journal: Journal | None = None,
+        critiques: int = 1,
+        max_in_flight: int = 256,
+        deadline_s: float = 1800.0,
+        chunk: int = 32,
+        progress: Progress | None = None,
+    ) -> None:
+        self.backend = backend
+        self.journal = journal
+        self.critiques = critiques
+        self.deadline_s = deadline_s
+        self.chunk = min(chunk, max_in_flight)
+        self.progress = progress
+        self._first_pause_s = 0.1
+        self._slots = _Slots(max_in_flight)
+        self._pending: dict[JudgeInput, asyncio.Future[Judgement]] = {}
+        self._quarantine = asyncio.Lock()
+
+    async def rate(
+        self, candidates: Sequence[Candidate], *, direct: bool = False
+    ) -> list[Judgement]:
+        """One judgement a candidate, in order. Identical candidates are judged once.
+
+        direct: only the expected rating right after the prompt, a token or two a candidate.
+        """
+        k = 1 if direct else self.critiques
+        items = [
+            JudgeInput(c.query, (c.response,), s, direct) for c in candidates for s in range(k)
+        ]
+        answers = await self.judge(items)
+        return [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
+
+    async def compare(
+        self, pairs: Sequence[tuple[str, str, str]], *, swap: bool = True
+    ) -> list[Comparison]:
+        """Compare (query, first, second) triples, in both orders unless swap is False."""
+        items = []
+        for query, first, second in pairs:
+            items.append(JudgeInput(query, (first, second)))
+            if swap:
+                items.append(JudgeInput(query, (second, first)))
+        answers = await self.judge(items)
+        step = 2 if swap else 1
+        return [
+            swap_consistent(answers[n], answers[n + 1] if swap else None)
+            for n in range(0, len(answers), step)
+        ]
+
+    async def judge(self, items: Sequence[JudgeInput]) -> list[Judgement]:
+        """One judgement an input, in order: from the journal, from a call under way, or asked."""
+        wanted = list(dict.fromkeys(items))
+        answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
+        for judgement in answers.values():
+            self._tell(judgement, True)
+        # More than one round only if a call that was asking for some of them is cancelled or fails.
+        while missing := [item for item in wanted if item not in answers]:
+            elsewhere = {i: self._pending[i] for i in missing if i in self._pending}
+            answers |= await self._ask_all([i for i in missing if i not in elsewhere])
+            if elsewhere:
+                await asyncio.wait(elsewhere.values())
+            answers |= {i: f.result() for i, f in elsewhere.items() if not f.cancelled()}
+        return [answers[item] for item in items]
+
+    async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+        loop = asyncio.get_running_loop()
+        futures: dict[JudgeInput, asyncio.Future[Judgement]] = {
+            i: loop.create_future() for i in items
+        }
+        self._pending |= futures
+        asking = [asyncio.create_task(self._ask(group)) for group in self._groups(items)]
+        try:
+            await asyncio.gather(*asking)
+            return {item: future.result() for item, future in futures.items()}
+        finally:
+            for task in asking:
+                task.cancel()
+            for item, future in futures.items():
+                del self._pending[item]
+                future.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
+        by_query: dict[str, list[JudgeInput]] = {}
+        for item in items:
+            by_query.setdefault(item.query, []).append(item)
+        return [
+            group[n : n + self.chunk]
+            for group in by_query.values()
+            for n in range(0, len(group), self.chunk)
+        ]
+
+    async def _ask(self, items: list[JudgeInput]) -> None:
+        """Ask until every input of one call is answered or given up."""
+        futures = [self._pending[item] for item in items]
+        await self._slots.take(len(items))
+        left, deadline = list(items), time.monotonic() + self.deadline_s
+        try:
+            why = await self._ask_until(left, deadline, TRIES)
+            reasons = dict.fromkeys(left, why)
+            if len(left) > 1 and time.monotonic() < deadline:
+                for item in reasons:
+                    async with self._quarantine:
+                        reasons[item] = await self._ask_until([item], deadline, 1)
+            for item, reason in reasons.items():
+                if reason:
+                    lost = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
+                    self._answer(item, lost)
+        finally:  # an answer has given its own slot back
+            self._slots.give(sum(f.cancelled() or not f.done() for f in futures))
+
+    async def _ask_until(self, left: list[JudgeInput], deadline: float, tries: int) -> str:
+        """Ask for all that is left, taking off what is answered, until nothing is, the deadline
+        has passed or so many replicas were lost. Why some are left, or an empty string."""
+        pause, last = self._first_pause_s, ""
+        known: set[str] = set()
+        while time.monotonic() < deadline:
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._ask_once(left)
+                if not left:
+                    return ""
+                last, wait = "the replica ended its answer early", 0.0
+            except TimeoutError:
+                break
+            except EngineUnavailable as error:
+                last, wait = str(error), error.retry_after_s
+                if isinstance(error, ReplicaLost) and error.replica not in known:
+                    tries -= 1
+                    known |= {error.replica} - {""}
+            if not tries:
+                return (
+                    f"replicas were lost while they held this input: it may kill them; last: {last}"
+                )
+            wait = max(wait, pause * random.uniform(0.5, 1.5))
+            await asyncio.sleep(min(wait, max(0.0, deadline - time.monotonic())))
+            pause = min(5.0, pause * 2)
+        return f"no answer within {self.deadline_s:g} s" + (f"; last: {last}" if last else "")
+
+    async def _ask_once(self, left: list[JudgeInput]) -> None:
+        asked = tuple(left)
+        stream = self.backend.stream(asked)
+        try:
+            async for index, judgement in stream:
+                left.remove(asked[index])
+                self._answer(asked[index], judgement)
+        finally:  # an error here must also stop the replica's work
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    def _answer(self, item: JudgeInput, judgement: Judgement) -> None:
+        if self.journal:  # while a judge is replaced, the old one still answers
+            self.journal.put(judgement.judge or self.backend.judge, item, judgement)
+        self._tell(judgement, False)
+        future = self._pending[item]
+        if not future.done():
+            future.set_result(judgement)
+            self._slots.give(1)
+
+    def _tell(self, judgement: Judgement, reused: bool) -> None:
+        if self.progress:
+            self.progress(judgement, reused)
+
+
+class _Slots:
+    """A counting semaphore that hands out several slots at a time, first come, first served."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, count: int) -> None:
+        if not self._queue and count <= self._free:
+            self._free -= count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(count)
+            elif (count, turn) in self._queue:
+                self._queue.remove((count, turn))
+                self.give(0)
+            raise
+
+    def give(self, count: int) -> None:
+        self._free += count
+        while self._queue and self._queue[0][0] <= self._free:
+            needed, turn = self._queue.popleft()
+            if not turn.done():
+                self._free -= needed
+                turn.set_result(None)

@@ -1,0 +1,114 @@
+"""Open a judge by its config: on Ray for vLLM, in this process for endpoints and scripts, or at the
+address of a running service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import Progress, RewardClient
+from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
+from autoj_reward.errors import ConfigError
+from autoj_reward.journal import Journal
+from autoj_reward.models import critiques_of
+from autoj_reward.replicas.replica import JudgeReplica
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
+
+
+@asynccontextmanager
+async def open_judge(
+    config: JudgeConfig,
+    *,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
+) -> AsyncIterator[RewardClient]:
+    """A client of the judge that the config describes; what was started stops at the end.
+
+    cluster: where to put replicas; by default one of its own, gone at the end.
+
+    >>> async with open_judge(JudgeConfig()) as reward:
+    ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
+    """
+    serving = config.serve
+    options = {"journal": journal, "critiques": critiques_of(config), "progress": progress}
+    if not config.on_replicas:
+        replica = JudgeReplica(config)
+        await replica.start()
+        client = RewardClient(
+            LocalBackend(replica),
+            max_in_flight=serving.max_ongoing,
+            deadline_s=serving.deadline_s,
+            **options,  # type: ignore[arg-type]
+        )
+        try:
+            yield client
+        finally:
+            await replica.close()
+        return
+    from autoj_reward.replicas.cluster import Cluster
+
+    where = cluster or Cluster()
+    try:
+        backend = where.deploy_judge(config)
+        yield RewardClient(
+            backend,
+            max_in_flight=serving.max_ongoing * backend.replicas,
+            deadline_s=serving.deadline_s,
+            **options,  # type: ignore[arg-type]
+        )
+    finally:
+        where.remove("judge") if cluster else where.close()
+
+
+@asynccontextmanager
+async def open_service(
+    config: ServiceConfig,
+    judge: JudgeConfig,
+    *,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+) -> AsyncIterator[RewardClient]:
+    """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
+    count here.
+
+    Raises ConfigError without a token, EngineUnavailable if nobody answers in time.
+    """
+    from autoj_reward.client.remote import HttpBackend
+
+    token = os.environ.get(config.token_env)
+    if not token:
+        raise ConfigError(
+            f"no token for {config.address}: put it into the environment variable "
+            f"{config.token_env}"
+        )
+    backend = await HttpBackend.connect(config.address, token, config.start_s)
+    try:
+        yield RewardClient(
+            backend,
+            journal=journal,
+            critiques=critiques_of(judge),
+            max_in_flight=judge.serve.max_ongoing,
+            deadline_s=judge.serve.deadline_s,
+            progress=progress,
+        )
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def open_reward(
+    config: RewardConfig, *, journal: Journal | None = None
+) -> AsyncIterator[RewardClient]:
+    """The judge of a reward config: the running service, or one that starts and stops with it."""
+    if config.service:
+        opened = open_service(config.service, config.judge, journal=journal)
+    else:
+        opened = open_judge(config.judge, journal=journal)
+    async with opened as client:
+        yield client

@@ -1,0 +1,1 @@
+"""What `autoj` runs: a module a command."""

@@ -1,0 +1,217 @@
+"""The HTTP edge: a FastAPI app that judges through a RewardClient.
+
+    POST /v1/score      {"candidates": [{"query", "response"}]} -> {"judgements": [...]}
+    POST /v1/compare    {"pairs": [{"query", "first", "second"}], "swap": true}
+                        -> {"comparisons": [...]}
+    POST /v1/best_of_n  {"query", "responses": [...]} -> {"selection": {...}, "judgements": [...]}
+    GET  /v1/judge      -> {"judge": fingerprint}
+    POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct"}]}
+                        -> one JSON line an input, as each is done: {"index", "judgement"}; or
+                        {"unavailable" | "lost" | "error": reason}, and the caller asks again
+    GET  /healthz, /readyz, /metrics, /docs, /openapi.json
+
+The app holds a RewardClient, which asks Serve replicas by handle; on one machine it does not sit
+behind Serve's own proxy. The proxy answers 500 for what was in flight on a replica that dies, keeps
+no journal and coalesces nothing, and would be one more process and one more copy of every body.
+Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
+
+`/v1/judge` is for other RewardClients: nothing there decides how long to wait or what to retry,
+since the asking side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.edge import bodies
+from autoj_reward.edge.guard import Guard, Limits
+from autoj_reward.edge.metrics import Metrics
+from autoj_reward.edge.responses import problem
+from autoj_reward.errors import (
+    AutojError,
+    EngineUnavailable,
+    FormatError,
+    JournalError,
+    ReplicaLost,
+)
+from autoj_reward.logs import LOG
+from autoj_reward.select.tie_break import select
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)
+}
+JSON, LINES, TEXT = "application/json", "application/x-ndjson", "text/plain"
+
+
+class Service(FastAPI):
+    """The app. metrics: what `/metrics` shows. Serve `guard`, not the app itself."""
+
+    metrics: Metrics
+    guard: Guard
+
+
+def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
+    """An app that judges through a client. token: what callers must present."""
+    app = Service(
+        title="autoj-reward",
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        strict_content_type=False,
+    )
+    app.metrics = metrics = Metrics()
+    app.guard = Guard(app, token, metrics, limits or Limits())
+    _tell_errors(app)
+    _add_probes(app, client)
+    # On the page, every route from here on needs the token; the guard sees to it.
+    app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
+    app.router.responses.update(ERRORS)
+
+    def answer(body: Any) -> Response:
+        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
+
+    async def rate(candidates: Sequence[Candidate]) -> list[Judgement]:
+        judgements = await client.rate(candidates)
+        metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
+        metrics.rated([c.query for c in candidates], judgements)
+        return judgements
+
+    async def compare(pairs: Sequence[tuple[str, str, str]], swap: bool = True) -> list[Comparison]:
+        found = await client.compare(pairs, swap=swap)
+        metrics.compared(found)
+        metrics.judged(
+            (order, pair[1:]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
+        )
+        return found
+
+    @app.post("/v1/score", response_model=bodies.Scored)
+    async def score(body: bodies.Candidates) -> Response:
+        judgements = await rate([Candidate(c.query, c.response) for c in body.candidates])
+        return answer({"judgements": [asdict(j) for j in judgements]})
+
+    @app.post("/v1/compare", response_model=bodies.Compared)
+    async def compare_pairs(body: bodies.Pairs) -> Response:
+        found = await compare([(p.query, p.first, p.second) for p in body.pairs], body.swap)
+        return answer({"comparisons": [asdict(c) for c in found]})
+
+    @app.post("/v1/best_of_n", response_model=bodies.Chosen)
+    async def best_of_n(body: bodies.Group) -> Response:
+        unknown: list[float | None] = [None] * len(body.responses)
+        logprobs = body.policy_logprobs or unknown
+        candidates = [
+            Candidate(body.query, response, logprob)
+            for response, logprob in zip(body.responses, logprobs, strict=True)
+        ]
+        judgements = await rate(candidates)
+
+        async def meet(i: int, j: int) -> Comparison:
+            return (await compare([(body.query, body.responses[i], body.responses[j])]))[0]
+
+        rules = body.tie_break
+        chosen = await select(candidates, judgements, view=body.view, rules=rules, compare=meet)
+        return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
+
+    @app.get("/v1/judge", response_model=bodies.Judge)
+    async def name() -> Response:
+        return answer({"judge": client.backend.judge})
+
+    @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
+    async def judge(body: bodies.Items) -> StreamingResponse:
+        asked = [JudgeInput(i.query, tuple(i.responses), i.sample, i.direct) for i in body.items]
+        return StreamingResponse(
+            _lines(client, asked, metrics),
+            headers={JUDGE_HEADER: client.backend.judge},
+            media_type=LINES,
+        )
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT: {}}}})
+    async def show_metrics() -> Response:
+        """Prometheus' text format."""
+        return Response(metrics.text(), media_type=f"{TEXT}; version=0.0.4; charset=utf-8")
+
+    return app
+
+
+async def _lines(
+    client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
+) -> AsyncIterator[str]:
+    try:
+        async for index, judgement in client.backend.stream(items):
+            metrics.judged([(judgement, items[index].responses)])
+            yield json.dumps({"index": index, "judgement": asdict(judgement)}) + "\n"
+    except AutojError as error:
+        kind = "lost" if isinstance(error, ReplicaLost) else "error"
+        kind = "unavailable" if type(error) is EngineUnavailable else kind
+        yield json.dumps({kind: str(error)}) + "\n"
+
+
+def _add_probes(app: Service, client: RewardClient) -> None:
+    @app.get("/healthz")
+    async def alive() -> Response:
+        """200 while this process answers at all."""
+        return Response('{"status": "ok"}', media_type=JSON)
+
+    @app.get("/readyz", responses={503: ERRORS[503]})
+    async def ready() -> Response:
+        """200 while new work is taken and so many replicas could do it; 503 if none could."""
+        if app.guard.draining:
+            return _problem(503, "this service is stopping")
+        told = {"status": "ready", "replicas": await client.backend.check()}
+        return Response(json.dumps(told), media_type=JSON)
+
+
+def _tell_errors(app: Service) -> None:
+    """Errors as problems with a field, without what was sent and without a stack trace."""
+
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        syntax = first["type"] == "json_invalid"
+        where = "" if syntax else ".".join(str(part)[:80] for part in first["loc"][1:])
+        return _problem(422, first["msg"].removeprefix("Value error, "), where or "body")
+
+    async def http(request: Request, error: HTTPException) -> Response:
+        answer = _problem(error.status_code, str(error.detail))
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
+        return answer
+
+    async def unanswerable(request: Request, error: FormatError) -> Response:
+        return _problem(422, str(error), "pairs")
+
+    async def unrecorded(request: Request, error: JournalError) -> Response:
+        LOG.error("a judgement cannot be recorded: %s", error)
+        return _problem(503, str(error))
+
+    async def unavailable(request: Request, error: AutojError) -> Response:
+        return _problem(503, str(error))
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        return _problem(500, "internal error; the log has it under this id")
+
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(FormatError, unanswerable)
+    app.add_exception_handler(JournalError, unrecorded)
+    app.add_exception_handler(AutojError, unavailable)
+    app.add_exception_handler(Exception, unknown)
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods of a path. Starlette names those of its first route alone."""
+    routes = [route for route in app.routes if getattr(route, "path", None) == path]
+    return sorted(method for route in routes for method in getattr(route, "methods", None) or ())
+
+
+def _problem(status: int, detail: str, field: str = "") -> Response:
+    return Response(problem(detail, field), status, media_type=JSON)

@@ -1,0 +1,143 @@
+"""Prometheus metrics of a reward service, and the health of its judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+from autoj_reward.judge.health import Bounds, JudgeHealth
+from autoj_reward.logs import LOG
+from autoj_reward.types import Comparison, Judgement, Usage
+
+SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+CHECK_EVERY = 100
+"""Judgements between two looks at the judge's health."""
+FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
+
+
+class Metrics:
+    """Counts what a service does; `text` is its `/metrics` page.
+
+    Judgements are counted by outcome and kind (`single` or `pairwise`), tokens as in, cached or
+    out. Ties are pairs of equal ratings among the responses to one query of one request.
+    """
+
+    def __init__(self) -> None:
+        self.registry = r = CollectorRegistry()
+        ProcessCollector(registry=r)
+        GCCollector(registry=r)
+        self.health = JudgeHealth()
+        self._alarms: set[str] = set()
+        self._unchecked = 0
+        self._requests = Counter(
+            "autoj_requests", "Requests answered.", ["route", "status"], registry=r
+        )
+        self._seconds = Histogram(
+            "autoj_request_seconds",
+            "Seconds from a request's first byte to its answer's last.",
+            ["route"],
+            buckets=SECONDS,
+            registry=r,
+        )
+        self.in_flight = Gauge("autoj_requests_in_flight", "Requests under way.", registry=r)
+        self._judgements = Counter(
+            "autoj_judgements", "Judgements by outcome.", ["kind", "outcome"], registry=r
+        )
+        self._forced = Counter(
+            "autoj_forced", "Judgements whose verdict had to be forced.", registry=r
+        )
+        self._flagged = Counter("autoj_flagged", "Judgements by flag.", ["flag"], registry=r)
+        self._tokens = Counter("autoj_tokens", "Tokens of judgements.", ["direction"], registry=r)
+        self._inside = Histogram(
+            "autoj_judgement_seconds",
+            "Seconds of a judgement inside its replica.",
+            buckets=SECONDS,
+            registry=r,
+        )
+        self._pairs = Counter("autoj_rated_pairs", "Pairs rated under one query.", registry=r)
+        self._ties = Counter("autoj_tied_pairs", "Those of them with equal ratings.", registry=r)
+        self._comparisons = Counter(
+            "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
+        )
+        self._figures = Gauge(
+            "autoj_judge_health", "Figures over the last judgements.", ["figure"], registry=r
+        )
+        self._alarm = Gauge(
+            "autoj_judge_alarm", "1 while a figure is out of its bounds.", ["figure"], registry=r
+        )
+        for name in FIGURES:
+            self._figures.labels(name).set(math.nan)
+        for name in Bounds.__slots__:
+            self._alarm.labels(name).set(0)
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def judged(self, judgements: Iterable[tuple[Judgement, Sequence[str]]]) -> None:
+        """Count judgements, each with the responses it is of; log alarms as they rise and fall."""
+        for judgement, responses in judgements:
+            kind = "single" if len(responses) == 1 else "pairwise"
+            self._judgements.labels(kind, judgement.outcome.value).inc()
+            self._forced.inc(judgement.forced)
+            for flag in judgement.flags:
+                self._flagged.labels(flag).inc()
+            self._spent(judgement.usage)
+            self.health.observe(judgement, sum(map(len, responses)))
+            self._unchecked += 1
+        if self._unchecked >= CHECK_EVERY:
+            self._check_health()
+
+    def rated(self, queries: Sequence[str], judgements: Sequence[Judgement]) -> None:
+        """Count the ties among ratings of responses to the same query."""
+        groups: dict[str, list[float]] = {}
+        for query, judgement in zip(queries, judgements, strict=True):
+            if judgement.rating is not None:
+                groups.setdefault(query, []).append(judgement.rating.value)
+        for ratings in groups.values():
+            self._pairs.inc(math.comb(len(ratings), 2))
+            self._ties.inc(sum(math.comb(ratings.count(value), 2) for value in set(ratings)))
+
+    def compared(self, comparisons: Sequence[Comparison]) -> None:
+        """Count verdicts."""
+        for comparison in comparisons:
+            self._comparisons.labels(comparison.verdict.value).inc()
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        self._check_health()
+        return generate_latest(self.registry)
+
+    def _spent(self, usage: Usage) -> None:
+        self._tokens.labels("in").inc(usage.tokens_in)
+        self._tokens.labels("cached").inc(usage.tokens_cached)
+        self._tokens.labels("out").inc(usage.tokens_out)
+        self._inside.observe(usage.latency_s)
+
+    def _check_health(self) -> None:
+        self._unchecked = 0
+        found, alarms = self.health.figures(), set(self.health.alarms())
+        for name in FIGURES:
+            self._figures.labels(name).set(found[name])
+        for name in Bounds.__slots__:
+            self._alarm.labels(name).set(name in alarms)
+        for name in sorted(alarms ^ self._alarms):
+            bound = getattr(self.health.bounds, name)
+            value = None if math.isnan(found[name]) else found[name]
+            facts = {"figure": name, "value": value, "bound": bound}
+            if name in alarms:
+                LOG.warning("judge health alarm", extra={"facts": facts})
+            else:
+                LOG.info("judge health alarm over", extra={"facts": facts})
+        self._alarms = alarms

@@ -1,0 +1,64 @@
+"""The sending side of the HTTP edge: headers that every answer has, and errors as problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from autoj_reward.logs import REQUEST_ID
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class Refused(Exception):
+    """A request that ends here, with the status and what its caller is told."""
+
+    def __init__(self, status: int, detail: str, field: str = "") -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.field = status, detail, field
+
+
+class Answer:
+    """The sending side of one request: adds the headers that every answer has."""
+
+    def __init__(self, send: Send, request_id: str, retry_after_s: int) -> None:
+        self._send, self._id, self._retry_after_s = send, request_id, retry_after_s
+        self.status = 0
+        self.finished = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
+            if self.status in (429, 503):
+                headers.append((b"retry-after", str(self._retry_after_s).encode()))
+            if self.status == 401:
+                headers.append((b"www-authenticate", b"Bearer"))
+            message = {**message, "headers": headers}
+        elif not message.get("more_body"):
+            self.finished = True
+        await self._send(message)
+
+    async def refuse(self, error: Refused) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self.status:
+            return
+        body = problem(error.detail, error.field)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        # What is unread of the body would be taken for the next request.
+        headers += [(b"connection", b"close")] if error.status in (401, 408, 413, 429, 503) else []
+        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def problem(detail: str, field: str) -> bytes:
+    """The body of an error: see `bodies.Problem`."""
+    told = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
+    return json.dumps(told).encode()

@@ -1,0 +1,151 @@
+"""What a judge's verdicts lean on besides quality, and whether it means what it says. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autoj_reward.evaluate.labelled import LABELS
+from autoj_reward.evaluate.metrics import cohen_kappa, spearman
+from autoj_reward.types import Judgement, Verdict
+
+MARKUP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |> |\|)|\*\*[^*\n]+\*\*|```", re.MULTILINE)
+"""Headings, list items, quotes, table rows, bold text and code fences of Markdown."""
+BINS = 10
+DECIDED = (Verdict.FIRST, Verdict.SECOND)
+Responses = tuple[str, str]
+
+
+def leaning(
+    measure: Callable[[str], float],
+    responses: Sequence[Responses],
+    verdicts: Sequence[Verdict],
+    labels: Sequence[Verdict],
+) -> dict[str, Any]:
+    """How often the response with more of something wins, for the judge and for the humans.
+
+    Over pairs that differ in it. judge_share, human_share: of decided verdicts, the percentage for
+    the response with more. agreement_more, agreement_less: percentage of agreement where humans
+    prefer the response with more, and with less; their difference is the bias that costs accuracy.
+    """
+    more = [_more(measure(first), measure(second)) for first, second in responses]
+    judge = [v is m for v, m in zip(verdicts, more, strict=True) if m and v in DECIDED]
+    rows = [
+        (label is m, verdict is label)
+        for verdict, label, m in zip(verdicts, labels, more, strict=True)
+        if m and label in DECIDED
+    ]
+    return {
+        "pairs": sum(m is not None for m in more),
+        "judge_share": _percent(judge),
+        "human_share": _percent([preferred for preferred, _ in rows]),
+        "agreement_more": _percent([hit for preferred, hit in rows if preferred]),
+        "agreement_less": _percent([hit for preferred, hit in rows if not preferred]),
+    }
+
+
+def length(text: str) -> float:
+    """Characters of a response."""
+    return len(text)
+
+
+def markup(text: str) -> float:
+    """Marks of Markdown formatting in a response."""
+    return len(MARKUP.findall(text))
+
+
+def calibration(orders: Sequence[tuple[Judgement, Verdict]]) -> dict[str, Any]:
+    """Whether the probability of a verdict is how often it is right.
+
+    orders: each judgement of one order with the human label as that order shows it. Only
+    judgements whose verdict was read as probabilities count. Bins of equal width; ece: expected
+    calibration error, the mean gap of confidence and accuracy over bins, weighted by size.
+    brier: mean squared error of the three probabilities against the label, 0..2.
+    """
+    read = [(_shares(j), j.verdict, label) for j, label in orders if j.verdict and j.confidence]
+    rows = [(shares[str(v)], v is label) for shares, v, label in read if shares]
+    if not rows:
+        return {"n": 0, "ece": None, "brier": None, "bins": []}
+    bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for confidence, hit in rows:
+        bins[min(BINS - 1, int(confidence * BINS))].append((confidence, hit))
+    table = [
+        {
+            "from": k / BINS,
+            "n": len(members),
+            "confidence": round(float(np.mean([c for c, _ in members])), 4),
+            "accuracy": round(float(np.mean([h for _, h in members])), 4),
+        }
+        for k, members in enumerate(bins)
+        if members
+    ]
+    ece = sum(b["n"] * abs(b["confidence"] - b["accuracy"]) for b in table) / len(rows)
+    brier = np.mean(
+        [
+            sum((shares.get(str(v), 0.0) - (v is label)) ** 2 for v in LABELS)
+            for shares, _, label in read
+            if shares
+        ]
+    )
+    return {"n": len(rows), "ece": round(ece, 4), "brier": round(float(brier), 4), "bins": table}
+
+
+def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
+    """Of pairs judged several times over, how often all joint verdicts are the same.
+
+    repeats: the joint verdicts of all pairs, once for every repetition. kappa: mean over every
+    pair of repetitions.
+    """
+    rounds = len(repeats)
+    kappas = [
+        cohen_kappa(repeats[a], repeats[b]) for a in range(rounds) for b in range(a + 1, rounds)
+    ]
+    known = [kappa for kappa in kappas if kappa is not None]
+    return {
+        "repeats": rounds,
+        "same": _percent([len(set(row)) == 1 for row in zip(*repeats, strict=True)]),
+        "kappa": round(float(np.mean(known)), 4) if known else None,
+    }
+
+
+def within_query(
+    values: Sequence[Sequence[float | None]], grades: Sequence[Sequence[float | None]]
+) -> tuple[float | None, int]:
+    """Mean Spearman correlation inside each query, and over how many queries it is defined."""
+    found = []
+    for own, graded in zip(values, grades, strict=True):
+        both = [(v, g) for v, g in zip(own, graded, strict=True) if v is not None and g is not None]
+        rho = spearman([v for v, _ in both], [g for _, g in both])
+        if rho is not None:
+            found.append(rho)
+    return (float(np.mean(found)) if found else None), len(found)
+
+
+def tie_rate(values: Sequence[Sequence[float | None]]) -> float | None:
+    """Share of all pairs of candidates of one query that have the same value."""
+    same = pairs = 0
+    for own in values:
+        known = [v for v in own if v is not None]
+        _, counts = np.unique(known, return_counts=True)
+        same += int((counts * (counts - 1) // 2).sum())
+        pairs += len(known) * (len(known) - 1) // 2
+    return same / pairs if pairs else None
+
+
+def _more(first: float, second: float) -> Verdict | None:
+    if first == second:
+        return None
+    return Verdict.FIRST if first > second else Verdict.SECOND
+
+
+def _shares(judgement: Judgement) -> dict[str, float]:
+    found = dict(judgement.confidence or ())
+    mass = sum(found.values())
+    return {name: p / mass for name, p in found.items()} if mass > 0 else {}
+
+
+def _percent(hits: Sequence[bool]) -> float | None:
+    return round(100 * sum(hits) / len(hits), 2) if hits else None

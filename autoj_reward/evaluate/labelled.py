@@ -1,0 +1,298 @@
+"""Rows that train and measure judges: rated responses and human-labelled pairs.
+
+Reads the published forms as they are: Auto-J's training files (`usrmsg`, `target_output`,
+`pred_score` or `gt_label`), Eval-P (`prompt`, `response 1`, `response 2`, `label`), PandaLM
+(three annotators), Anthropic HH (`chosen`, `rejected`) and this project's own (`query`,
+`response` and `rating`, or `response_1`, `response_2` and `label`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from autoj_reward.config import Block
+from autoj_reward.errors import InputError
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.rows import Rows
+from autoj_reward.io.sources import numbered
+from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
+from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat
+from autoj_reward.types import BadRow, Verdict
+
+LIMITS = Limits()
+LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
+"""What the labels 0, 1 and 2 of the authors' files mean."""
+LAST_TURN = "\n\nAssistant:"
+T = TypeVar("T")
+
+
+class JudgeData(Block):
+    """Training and validation rows.
+
+    folder: where the relative paths start, those from ./ excepted, which start in the working
+        directory; null takes the environment variable AUTOJ_DATA.
+    rated: files of responses with a reference rating. compared: files of human-labelled pairs.
+    held_out: share of all queries that are kept for validation, 0..1.
+    exclude: files of pairs that measure the judge: rows with one of their queries are left out.
+    """
+
+    folder: Path | None = None
+    rated: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
+    held_out: float = Field(0.0, ge=0, lt=1)
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """One response and its reference rating; judgement: the critique that ends in it, or ""."""
+
+    source: str
+    line: int
+    query: str
+    response: str
+    rating: float
+    judgement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two responses and the human label FIRST, SECOND or TIE; judgement: the text of a
+    comparison that ends in this verdict, or "". margin: by how much the better one is better, in
+    units of the reward, 0 or more; None if the row does not say, or was not asked."""
+
+    source: str
+    line: int
+    query: str
+    responses: tuple[str, str]
+    label: Verdict
+    judgement: str = ""
+    margin: float | None = None
+
+
+def data_path(data: JudgeData, name: str) -> str:
+    """A source of the config, relative paths taken from the data folder; InputError without one."""
+    if name.startswith(("hf://", "./")) or Path(name).is_absolute():
+        return name
+    folder = data.folder or os.environ.get("AUTOJ_DATA")
+    if not folder:
+        raise InputError(
+            f"no folder for the data file {name!r}: set the environment variable AUTOJ_DATA, "
+            "or data.folder in the config, to where the data is"
+        )
+    return str(Path(folder) / name)
+
+
+def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
+    """Every query of the files of `exclude`, which is not to be trained on."""
+    return {
+        row.query for name in data.exclude for row in read_compared(data_path(data, name), fmt).rows
+    }
+
+
+def is_held_out(query: str, share: float) -> bool:
+    """Whether a query is validation data: the same answer wherever it appears."""
+    digest = hashlib.sha256(query.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
+    """Rated responses of a file; malformed rows are named by line and left out.
+
+    Bad are also ratings off the format's scale, and judgements whose own rating is another than
+    the row's. Raises InputError if the source as a whole cannot be read.
+    """
+
+    def build(line: int, row: dict[str, Any]) -> Rated:
+        judgement = ""
+        if message := _message_field(row):
+            query, response = message_parts(row, message, fmt, "single")
+            judgement = check.text(row, "target_output", LIMITS, blank=False)
+            parsed = parse_rating(judgement, fmt)
+            if isinstance(parsed, ParseFailure):
+                raise BadField("target_output", f"no rating at its end: {parsed.reason}")
+            rating = _rating(row, "pred_score", fmt) if "pred_score" in row else parsed.value
+            if parsed.value != rating:
+                raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.value:g}")
+        else:
+            query = check.text(row, "query", LIMITS, blank=False)
+            response = check.text(row, "response", LIMITS)
+            rating = _rating(row, "rating", fmt)
+        return Rated(source, line, query, response, rating, judgement)
+
+    return _read(source, build)
+
+
+def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Rows[Compared]:
+    """Human-labelled pairs of a file; malformed rows are named by line and left out.
+
+    margins: read the field `margin` of the rows that have it.
+
+    Raises InputError if the source as a whole cannot be read.
+    """
+
+    def build(line: int, row: dict[str, Any]) -> Compared:
+        judgement = ""
+        if message := _message_field(row):
+            query, *responses = message_parts(row, message, fmt, "pairwise")
+            label = _label(row, "gt_label")
+            judgement = check.text(row, "target_output", LIMITS, blank=False)
+            parsed = parse_comparison(judgement, fmt)
+            if isinstance(parsed, ParseFailure):
+                raise BadField("target_output", f"no verdict at its end: {parsed.reason}")
+            if parsed.verdict != label:
+                raise BadField("gt_label", f"{label}, but the text decides {parsed.verdict}")
+        elif "annotator1" in row:
+            query = check.text(row, "instruction", LIMITS, blank=False)
+            if extra := check.text(row, "input", LIMITS):
+                query += "\n" + extra
+            responses = [check.text(row, f"response{n}", LIMITS) for n in (1, 2)]
+            label = _majority([_vote(row, f"annotator{n}") for n in (1, 2, 3)])
+        elif "chosen" in row:
+            query, responses, label = _dialogue(row)
+        else:
+            spaced = "response 1" in row
+            query = check.text(row, "prompt" if spaced else "query", LIMITS, blank=False)
+            names = ("response 1", "response 2") if spaced else ("response_1", "response_2")
+            responses = [check.text(row, name, LIMITS) for name in names]
+            label = _label(row, "label")
+        first, second = responses
+        margin = _margin(row) if margins and "margin" in row else None
+        return Compared(source, line, query, (first, second), label, judgement, margin)
+
+    return _read(source, build)
+
+
+def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
+    """The pair in the other order, "Response 1" and "Response 2" exchanged in its judgement.
+
+    Raises InputError where the format's two labels have no word in common to exchange them by.
+    """
+    first, second = row.responses
+    judgement = row.judgement
+    if judgement:
+        assert fmt.pairwise is not None  # the row was read by it
+        one, two = fmt.pairwise.labels["first"][0], fmt.pairwise.labels["second"][0]
+        word = os.path.commonprefix([one, two])  # noqa: RUF071 (characters are meant)
+        if not word.strip():
+            raise InputError(f"format {fmt.name}: cannot exchange {one!r} and {two!r} in a text")
+        ends = {one[len(word) :]: two[len(word) :], two[len(word) :]: one[len(word) :]}
+        pattern = re.compile(
+            f"({re.escape(word)})({'|'.join(map(re.escape, ends))})(?!\\w)", re.IGNORECASE
+        )
+        judgement = pattern.sub(lambda m: m[1] + ends[m[2]], judgement)
+    return replace(row, responses=(second, first), label=row.label.swapped(), judgement=judgement)
+
+
+def _read(source: str, build: Callable[[int, dict[str, Any]], T]) -> Rows[T]:
+    rows: list[T] = []
+    bad: list[BadRow] = []
+    for line, load in numbered(source, ()):
+        try:
+            rows.append(build(line, check.own_fields(load())))
+        except BadField as why:
+            bad.append(BadRow(source, line, why.field, why.reason))
+    if not rows and not bad:
+        raise InputError(f"{source} has no rows")
+    return Rows(tuple(rows), tuple(bad))
+
+
+def _message_field(row: dict[str, Any]) -> str | None:
+    return next((name for name in ("usrmsg", "usermsg") if name in row), None)
+
+
+def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) -> list[str]:
+    """Query and responses out of a row's rendered user message, by the format's template.
+
+    Raises BadField for a message of another template, or one that its texts make ambiguous.
+    """
+    message = check.text(row, field, LIMITS, blank=False)
+    slot = fmt.slot(kind)
+    pieces = PLACEHOLDER.split(fmt.texts[slot.template])
+    literals, names = pieces[::2], [slot.fields.get(name) for name in pieces[1::2]]
+    if not (message.startswith(literals[0]) and message.endswith(literals[-1])):
+        raise BadField(field, f"not the {kind} input of format {fmt.name}: {check.show(message)}")
+    rest = message[len(literals[0]) : len(message) - len(literals[-1])]
+    values = []
+    for literal in literals[1:-1]:
+        if rest.count(literal) != 1:
+            raise BadField(
+                field, f"{check.show(literal)} occurs {rest.count(literal)} times: not to be split"
+            )
+        value, _, rest = rest.partition(literal)
+        values.append(value)
+    found = dict(zip(names, [*values, rest], strict=True))
+    order = ["query", "response"] if kind == "single" else ["query", "response_1", "response_2"]
+    if not found["query"].strip():
+        raise BadField(field, "the query is blank")
+    return [found[name] for name in order]
+
+
+def _rating(row: dict[str, Any], field: str, fmt: JudgeFormat) -> float:
+    value = row.get(field)
+    try:
+        rating = float(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        rating = None
+    if rating is None or not fmt.scale.admits(rating):
+        scale = f"{fmt.scale.low} to {fmt.scale.high}"
+        raise BadField(field, f"{check.show(value)} is no rating of the scale {scale}")
+    return rating
+
+
+def _margin(row: dict[str, Any]) -> float:
+    value = row["margin"]
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise BadField("margin", f"{check.show(value)} is no margin: a number, 0 or more")
+    return float(value)
+
+
+def _label(row: dict[str, Any], field: str) -> Verdict:
+    value = row.get(field)
+    if type(value) is int and 0 <= value < len(LABELS):
+        return LABELS[value]
+    if isinstance(value, str) and value in LABELS:
+        return Verdict(value)
+    raise BadField(field, f"{check.show(value)} is no label: 0 or first, 1 or second, 2 or tie")
+
+
+def _vote(row: dict[str, Any], field: str) -> Verdict:
+    value = row.get(field)
+    if type(value) is int and value in (0, 1, 2):
+        return (Verdict.TIE, Verdict.FIRST, Verdict.SECOND)[value]
+    raise BadField(field, f"{check.show(value)} is no vote: 0 tie, 1 first, 2 second")
+
+
+def _majority(votes: list[Verdict]) -> Verdict:
+    return next((v for v in votes if votes.count(v) >= 2), Verdict.TIE)
+
+
+def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
+    """Two ends of one dialogue. Their order is drawn from the text, since files put the better
+    one first everywhere. The query of several turns keeps the speakers' names."""
+    ends = []
+    for field in ("chosen", "rejected"):
+        head, mark, response = check.text(row, field, LIMITS, blank=False).rpartition(LAST_TURN)
+        if not mark:
+            raise BadField(field, "the dialogue has no Assistant turn")
+        ends.append((head, response.strip()))
+    (head, chosen), (other, rejected) = ends
+    if head != other:
+        raise BadField("rejected", "the dialogues differ before their last turn")
+    query = head.strip()
+    if query.count("\n\nHuman:") == 0:
+        query = query.removeprefix("Human:").strip()
+    if not query:
+        raise BadField("chosen", "the dialogue has no query")
+    if is_held_out(chosen + rejected, 0.5):
+        return query, [rejected, chosen], Verdict.SECOND
+    return query, [chosen, rejected], Verdict.FIRST

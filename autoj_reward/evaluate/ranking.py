@@ -1,0 +1,195 @@
+"""Systems ranked by a judge against a leaderboard: `autoj evaluate ranking`.
+
+The mean rating of each system's outputs beside a column of the leaderboard (paper, section 6.4 and
+Table 23). The same from a table of both columns, without a judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from autoj_reward.config import load_config
+from autoj_reward.errors import ConfigError, EngineUnavailable
+from autoj_reward.evaluate.ask import rate_all, require_protocol
+from autoj_reward.evaluate.config import RankingConfig
+from autoj_reward.evaluate.metrics import (
+    Correlation,
+    Indices,
+    correlation,
+    kendall,
+    pearson,
+    spearman,
+)
+from autoj_reward.evaluate.results import (
+    Figures,
+    Intervals,
+    beside,
+    cost,
+    journal_path,
+    save,
+)
+from autoj_reward.evaluate.rows import drawn
+from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
+from autoj_reward.io.chart import scatter
+from autoj_reward.io.files import write_text
+from autoj_reward.types import Judgement
+
+CORRELATIONS: dict[str, Correlation] = {
+    "spearman": spearman,
+    "pearson": pearson,
+    "kendall": kendall,
+}
+Ratings = NDArray[np.float64]
+"""[systems, instructions]; NaN where the judge abstained."""
+
+
+def ranking(
+    data: str | None,
+    leaderboard: str | None,
+    table: str | None,
+    result: str,
+    config: str | None,
+    sets: Sequence[str],
+) -> int:
+    """Correlation of a judge's ranking of systems with a leaderboard's."""
+    checked = load_config(RankingConfig, config, sets)
+    intervals = Intervals.of(checked)
+    if table is not None and data is None and leaderboard is None:
+        standings = read_table(table)
+        content = figures(standings, intervals)
+        return _finish(result, checked, table, {"table": table}, content, standings)
+    if data is None or leaderboard is None or table is not None:
+        raise ConfigError("name either --table, or both --data and --leaderboard")
+    outputs = read_outputs(data)
+    known = read_leaderboard(leaderboard, checked.column, outputs)
+    require_protocol(checked.judge, "single")
+    instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
+    # All systems of an instruction together: they share its prefix in the judge's cache.
+    asked = [(text, outputs[system][text]) for text in instructions for system in outputs]
+    found = rate_all(checked.judge, journal_path(checked, result), asked, "rating systems")
+    ratings = by_system(found, len(outputs), checked.view)
+    means = {name: _mean(own) for name, own in zip(outputs, ratings, strict=True)}
+    if silent := [name for name, mean in means.items() if mean is None]:
+        raise EngineUnavailable(
+            f"the judge gave no {checked.view} for any output of {', '.join(silent)}: see the "
+            "reasons in the journal, or choose another view"
+        )
+    standings = tuple(
+        Standing(name, mean, known[name]) for name, mean in means.items() if mean is not None
+    )
+    content = figures(standings, intervals)
+    content["instructions"] = len(instructions)
+    content["over_instructions"] = over_instructions(ratings, standings, intervals)
+    _add_own_intervals(content["systems"], outputs, ratings, intervals)
+    content["cost"] = cost(found)
+    sources = {"data": data, "leaderboard": leaderboard}
+    return _finish(result, checked, None, sources, content, standings)
+
+
+def by_system(found: Sequence[Judgement], systems: int, view: str) -> Ratings:
+    """Judgements of every system on one instruction after another, as an array."""
+    values = [judgement.view(view) for judgement in found]
+    numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
+    return numbers.reshape(-1, systems).T
+
+
+def figures(standings: Sequence[Standing], intervals: Intervals) -> Figures:
+    """Correlations with intervals over systems, and where the two rankings differ."""
+    own = [s.rating for s in standings]
+    theirs = [s.reference for s in standings]
+    names = [s.system for s in standings]
+    overall: Figures = {"n": len(standings)}
+    for name, measure in CORRELATIONS.items():
+        overall |= intervals.number(name, correlation(measure, own, theirs), names)
+    ranks, references = (_ranks(values) for values in (own, theirs))
+    rows: list[dict[str, Any]] = [
+        {
+            "system": s.system,
+            "rating": round(s.rating, 4),
+            "reference": s.reference,
+            "reference_rank": references[i],
+            "rank": ranks[i],
+            "difference": ranks[i] - references[i],
+        }
+        for i, s in enumerate(standings)
+    ]
+    rows.sort(key=lambda row: row["reference_rank"])
+    moved = [abs(row["difference"]) for row in rows]
+    overall["mean_rank_difference"] = round(float(np.mean(moved)), 4)
+    overall["largest_rank_difference"] = max(moved)
+    return {"overall": overall, "systems": rows}
+
+
+def over_instructions(
+    ratings: Ratings, standings: Sequence[Standing], intervals: Intervals
+) -> Figures:
+    """The same correlations with intervals over instructions: these systems, other questions."""
+    theirs = [s.reference for s in standings]
+    found: Figures = {}
+    for name, measure in CORRELATIONS.items():
+
+        def statistic(rows: Indices, measure: Correlation = measure) -> float | None:
+            means = [_mean(own) for own in ratings[:, rows]]
+            return None if None in means else measure(means, theirs)  # type: ignore[arg-type]
+
+        found |= intervals.number(name, statistic, range(ratings.shape[1]))
+    return found
+
+
+def _add_own_intervals(
+    rows: list[dict[str, Any]],
+    systems: dict[str, dict[str, str]],
+    ratings: Ratings,
+    intervals: Intervals,
+) -> None:
+    """Each system's mean rating with its interval, and how many outputs got none."""
+    places = {name: i for i, name in enumerate(systems)}
+    for row in rows:
+        own = ratings[places[row["system"]]]
+
+        def statistic(picked: Indices, own: Ratings = own) -> float | None:
+            return _mean(own[picked])
+
+        row |= intervals.number("rating", statistic, range(len(own)))
+        row["abstained"] = int(np.isnan(own).sum())
+
+
+def _mean(values: Ratings) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
+
+
+def _ranks(values: Sequence[float]) -> list[int]:
+    """1 for the highest; equals share the better rank."""
+    return [int(rank) for rank in rankdata([-value for value in values], method="min")]
+
+
+def _finish(
+    result: str,
+    config: RankingConfig,
+    judged: str | None,
+    sources: dict[str, str],
+    content: Figures,
+    standings: Sequence[Standing],
+) -> int:
+    plot = beside(result, ".svg")
+    points = [(s.system, s.reference, s.rating) for s in standings]
+    write_text(plot, scatter(points, "leaderboard", "mean rating"))
+    save(result, "ranking", config, judged or config.judge, sources, content)
+    overall = content["overall"]
+    print(f"{'system':<34}{'rating':>8}{'leaderboard':>13}{'ranks':>9}{'diff':>6}")
+    for row in content["systems"]:
+        ranks = f"{row['rank']} / {row['reference_rank']}"
+        print(
+            f"{row['system'][:33]:<34}{row['rating']:>8.3f}{row['reference']:>13.2f}{ranks:>9}"
+            f"{row['difference']:>+6d}"
+        )
+    said = [f"{name} {overall[name]:.3f}" for name in CORRELATIONS if overall[name] is not None]
+    print(f"{overall['n']} systems: {', '.join(said) or 'no correlation is defined'}")
+    print(f"result: {result}, plot: {plot}")
+    return 0

@@ -1,0 +1,162 @@
+"""Result files: one JSON of figures, the judged rows beside it as JSON lines.
+
+Shares are percentages with two decimals, each followed by its 95 % interval under `NAME_95`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.config import EvaluateConfig
+from autoj_reward.evaluate.metrics import Statistic, bootstrap
+from autoj_reward.io.files import to_json, write_json, write_jsonl
+from autoj_reward.io.provenance import describe_machine, installed_versions
+from autoj_reward.judge.make import judge_name
+from autoj_reward.types import Judgement
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How intervals are drawn."""
+
+    rounds: int
+    seed: int
+
+    @classmethod
+    def of(cls, config: EvaluateConfig) -> Intervals:
+        return cls(config.bootstrap, config.seed)
+
+    def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
+        """A share of rows as percentage with two decimals, and its interval.
+
+        groups: one name a row; rows of one group are drawn together.
+        """
+        return self._figure(name, statistic, groups, 100.0, 2)
+
+    def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
+        """A figure with six decimals, so that rounding it again does no harm, and its interval."""
+        return self._figure(name, statistic, groups, 1.0, 6)
+
+    def _figure(
+        self,
+        name: str,
+        statistic: Statistic,
+        groups: Sequence[Hashable],
+        scale: float,
+        digits: int,
+    ) -> Figures:
+        found = bootstrap(statistic, len(groups), groups=groups, rounds=self.rounds, seed=self.seed)
+
+        def shown(value: float | None) -> float | None:
+            return None if value is None else round(scale * value, digits)
+
+        return {name: shown(found.value), f"{name}_95": [shown(found.low), shown(found.high)]}
+
+
+def journal_path(config: EvaluateConfig, result: str) -> Path:
+    """The journal that a config names, else the one beside the result."""
+    return config.journal or beside(result, ".journal.sqlite")
+
+
+def beside(result: str, ending: str) -> Path:
+    """The file that belongs to a result: its name with another ending than .json."""
+    path = Path(result)
+    return path.with_name(path.name.removesuffix(".json") + ending)
+
+
+def cost(judgements: Sequence[Judgement]) -> Figures:
+    """Judgements, how they ended, and the mean cost of one: tokens, and seconds in the replica."""
+    n = len(judgements)
+    outcomes: dict[str, int] = {}
+    for judgement in judgements:
+        outcomes[judgement.outcome.value] = outcomes.get(judgement.outcome.value, 0) + 1
+    uses = [judgement.usage for judgement in judgements]
+    means = {
+        "tokens_in": sum(u.tokens_in for u in uses),
+        "tokens_cached": sum(u.tokens_cached for u in uses),
+        "tokens_out": sum(u.tokens_out for u in uses),
+        "latency_s": sum(u.latency_s for u in uses),
+    }
+    return {
+        "judgements": n,
+        "outcomes": outcomes,
+        "forced": sum(judgement.forced for judgement in judgements),
+        "mean": {name: round(total / n, 3) if n else None for name, total in means.items()},
+    }
+
+
+def save(
+    result: str,
+    task: str,
+    config: EvaluateConfig,
+    judge: JudgeConfig | str,
+    sources: Mapping[str, str],
+    figures: Figures,
+    rows: Iterable[Mapping[str, Any]] = (),
+) -> Figures:
+    """Write the result and, if there are any, the rows behind it; returns what was written.
+
+    judge: its config, or the file that its verdicts came from. sources: role to file or folder.
+    """
+    if isinstance(judge, JudgeConfig):
+        fingerprint, name = judge_name(judge), judge.model
+    else:
+        fingerprint, name = judge, Path(judge).stem
+    content: Figures = {
+        "task": task,
+        "judge": fingerprint,
+        "name": name,
+        "sources": {role: _source(path) for role, path in sources.items()},
+        "settings": config.model_dump(mode="json", exclude={"judge", "grader", "journal"}),
+        "command": shlex.join(["autoj", *sys.argv[1:]]),
+        "at": time.strftime("%Y-%m-%d"),
+        "machine": describe_machine(),
+        "versions": installed_versions(),
+        **figures,
+    }
+    kept = list(rows)
+    if kept:
+        write_jsonl(beside(result, ".rows.jsonl"), kept)
+    write_json(result, content)
+    return to_json(content)
+
+
+def load(result: str) -> Figures:
+    """A result file; InputError if it is none."""
+    try:
+        found = json.loads(Path(result).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{result}: cannot be read as a result file: {error}") from error
+    if not isinstance(found, dict) or not {"task", "judge", "name"} <= set(found):
+        raise InputError(f"{result}: no result of `autoj evaluate`: it has no task and judge")
+    return found
+
+
+def load_rows(result: str) -> list[Figures]:
+    """The judged rows beside a result; none if there is no such file."""
+    path = beside(result, ".rows.jsonl")
+    if not path.is_file():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON lines: {error}; evaluate again") from error
+
+
+def _source(path: str) -> Figures:
+    file = Path(path)
+    if not file.is_file():
+        return {"path": path}
+    return {"path": path, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}

@@ -1,0 +1,136 @@
+"""Rows to be measured, read strictly: one bad row stops the run before any judge is started."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.scenarios import GROUPS, group_of
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.rows import read_rows, require_clean
+
+LIMITS = Limits()
+Fields = dict[str, Any]
+NAMING = ("id", "scenario", "prompt")
+"""Fields by which a file of answers may say which row of the data it answers."""
+T = TypeVar("T")
+
+
+def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]:
+    """A record of every row. InputError names every bad row with line, field and value."""
+    rows = read_rows(source, lambda line, value: build(line, check.own_fields(value)), ())
+    require_clean(rows)
+    return rows.rows
+
+
+def text(row: Fields, field: str, *, blank: bool = True) -> str:
+    """A required text of a row."""
+    return check.text(row, field, LIMITS, blank=blank)
+
+
+def texts(row: Fields, field: str) -> tuple[str, ...]:
+    """A required list of one text or more."""
+    value = row.get(field)
+    if not isinstance(value, list) or not value:
+        raise BadField(field, f"{check.show(value)} is no list of one text or more")
+    named = {f"{field}[{i}]": item for i, item in enumerate(value)}
+    return tuple(text(named, name) for name in named)
+
+
+def group(row: Fields) -> str:
+    """The group of the row's scenario."""
+    name = text(row, "scenario")
+    found = group_of(name)
+    if found is None:
+        raise BadField("scenario", f"{check.show(name)} is no scenario of the paper's Table 6")
+    return found
+
+
+def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
+    """The option that a field names; true and 1.0 are not 1."""
+    value = row.get(field)
+    for option, meaning in options.items():
+        if type(option) is type(value) and option == value:
+            return meaning
+    known = ", ".join(map(repr, options))
+    raise BadField(field, f"{check.show(value)} is none of {known}")
+
+
+class Unique:
+    """Refuses a second row with the same id."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Any, int] = {}
+
+    def check(self, line: int, field: str, value: str | int | None) -> None:
+        """None is no id, and so never a second one."""
+        if value is not None and (first := self._lines.setdefault(value, line)) != line:
+            raise BadField(field, f"{check.show(value)} is also the {field} of row {first}")
+
+
+def row_id(row: Fields, field: str) -> str | int | None:
+    """An id: a text or a whole number; None without one."""
+    value = row.get(field)
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        return value
+    raise BadField(field, f"{check.show(value)} is no id: write a text or a whole number")
+
+
+def read_answers(
+    source: str, data: str, rows: Sequence[Fields], build: Callable[[Fields], T]
+) -> tuple[T, ...]:
+    """A record of every row of a file of answers, one for each row of the data.
+
+    rows: of each row of the data, the fields that name it; an answer that has them too, or the
+        row's place from 0 as `idx` or `meta.idx`, must be in the same order.
+    InputError names the row that is bad, missing, too many or of another order.
+    """
+    place = iter(range(len(rows)))
+
+    def checked(line: int, row: Fields) -> T:
+        if (at := next(place, None)) is not None:
+            _in_order(row, at, rows[at])
+        return build(row)
+
+    found = read_strict(source, checked)
+    if len(found) != len(rows):
+        row = min(len(found), len(rows)) + 1
+        short = len(found) < len(rows)
+        what = f"no answer for row {row}" if short else f"row {row} answers no row"
+        raise InputError(
+            f"{source}: {len(found)} rows for the {len(rows)} rows of {data}: {what}; give one "
+            "answer for each row, in the same order"
+        )
+    return found
+
+
+def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
+    """All rows, or `sample` of them drawn with the seed, in their order."""
+    if sample is None or sample >= len(rows):
+        return tuple(rows)
+    chosen = sorted(random.Random(seed).sample(range(len(rows)), sample))
+    return tuple(rows[i] for i in chosen)
+
+
+def ordered_groups(names: Iterable[str]) -> list[str]:
+    """The groups there are: the paper's in its order, then others as they appear."""
+    present = list(dict.fromkeys(names))
+    return [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
+
+
+def _in_order(answer: Fields, position: int, row: Fields) -> None:
+    """BadField if an answer says which row it is for, and it is another one."""
+    meta = answer.get("meta")
+    index = answer.get("idx", meta.get("idx") if isinstance(meta, dict) else None)
+    if index is not None and index != position:
+        raise BadField("idx", f"{check.show(index)} stands at place {position}: another order")
+    for field in NAMING:
+        if field in answer and field in row and answer[field] != row[field]:
+            raise BadField(
+                field,
+                f"{check.show(answer[field])}, but row {position + 1} of the data has "
+                f"{check.show(row[field])}: another order",
+            )

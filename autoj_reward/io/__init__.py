@@ -1,0 +1,1 @@
+"""Rows in, results out: input files read and checked, result files whole or absent, pages."""

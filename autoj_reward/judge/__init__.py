@@ -1,0 +1,1 @@
+"""One judge input in, one judgement out."""

@@ -1,0 +1,174 @@
+"""The generative judge: prompt, engine, parse, and the reading at the rating slot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
+from autoj_reward.errors import InputRejected
+from autoj_reward.judge.fingerprint import fingerprint_of
+from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.render import flags, render, require_unicode
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage
+
+MIN_MASS = 0.01
+"""Least probability on valid labels for a forced slot to count as an answer."""
+
+
+def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_identity: str) -> str:
+    """Names everything that can change a judgement: weights, format, wrapper, decoding."""
+    facts = {
+        "model": model_identity,
+        "engine": config.kind,
+        "format": fmt.digest,
+        "wrapper": wrapper,
+        "tokenizer": config.tokenizer,
+        "decoding": [
+            config.critique,
+            config.direct,
+            config.temperature,
+            config.top_p,
+            config.max_tokens,
+        ],
+        "seed": config.seed if config.temperature > 0 else None,
+        "numerics": [config.dtype, config.quantization],
+        "length": [config.max_model_len, config.over_long],
+        "script": config.script,
+    }
+    return fingerprint_of(config.model, fmt.name, facts)
+
+
+class GenerativeJudge:
+    """Judges one input at a time; many at once is the caller's business."""
+
+    def __init__(self, config: JudgeConfig, fmt: JudgeFormat, engine: Engine, name: str) -> None:
+        self.config = config
+        self.format = fmt
+        self.engine = engine
+        self.name = name
+
+    async def judge(self, item: JudgeInput) -> Judgement:
+        """Rate one response, or compare two in the given order. A `direct` input is rated at the
+        slot right after the prompt, the same prompt that a critique would follow.
+
+        Raises EngineUnavailable when the engine does not answer; every other failure comes back
+        as a judgement that abstains with its outcome and reason.
+        """
+        started = time.monotonic()
+        try:
+            judgement = await self._judge(item)
+        except InputRejected as error:
+            judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
+        usage = replace(judgement.usage, latency_s=time.monotonic() - started)
+        seen = set(judgement.flags) | set(flags(item, self.format))
+        return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(seen)))
+
+    async def _judge(self, item: JudgeInput) -> Judgement:
+        for text in (item.query, *item.responses):
+            require_unicode(text)
+        config = self.config
+        own_tokens = config.max_tokens if config.critique else 0
+        # Room for the forced slot: its own words and the label's tokens.
+        prepared = await self.engine.prepare(
+            render(item, self.format), own_tokens + 32, config.over_long
+        )
+        own, critique = Generation(""), config.critique and not item.direct
+        if critique:
+            sampling = Sampling(
+                config.max_tokens,
+                config.temperature,
+                config.top_p,
+                seed=config.seed + item.sample if config.temperature > 0 else None,
+            )
+            [own] = counted(await self.engine.generate(prepared, sampling), 1)
+        if item.kind == "single":
+            judgement = await self._rating(prepared, own, item.responses, critique)
+        else:
+            judgement = await self._verdict(prepared, own, item.responses)
+        seen = judgement.flags
+        seen += ("input_truncated",) if prepared.truncated else ()
+        seen += () if own.finished else ("output_truncated",)
+        return replace(judgement, critique=own.text, flags=seen)
+
+    async def _rating(
+        self, prepared: Prepared, own: Generation, responses: Sequence[str], critique: bool
+    ) -> Judgement:
+        slot, scale = self.format.slot("single"), self.format.scale
+        parsed = parse_rating(own.text, self.format, responses)
+        forced = isinstance(parsed, ParseFailure)
+        if isinstance(parsed, ParseFailure):
+            keep, opening = parsed.end, slot.force if own.text else slot.force.lstrip()
+        else:
+            keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
+        read = await self.engine.label_probs(prepared, own, keep, opening, scale.labels)
+        usage = own.usage + (read.usage if read else Usage())
+        mass = _mass(read)
+        if isinstance(parsed, ParseFailure):
+            if read is None or mass < MIN_MASS:
+                return _abstain(own, parsed.reason, read, usage)
+            value = float(max(read.probs, key=lambda label: label[1])[0])
+        else:
+            value = parsed.value
+        if read is None:
+            return Judgement(Outcome.OK, rating=Rating(value), usage=usage)
+        before = None if critique else read
+        if critique and self.config.direct:
+            nothing, force = Generation(""), slot.force.lstrip()
+            before = await self.engine.label_probs(prepared, nothing, 0, force, scale.labels)
+            usage += before.usage if before else Usage()
+        rating = Rating(
+            value=value,
+            distribution=read.probs,
+            expected=_expected(read),
+            direct=_expected(before),
+            outside=read.outside,
+            forced=forced,
+        )
+        return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage)
+
+    async def _verdict(
+        self, prepared: Prepared, own: Generation, responses: Sequence[str]
+    ) -> Judgement:
+        slot = self.format.pairwise
+        assert slot is not None  # render() has refused formats without one
+        parsed = parse_comparison(own.text, self.format, responses)
+        if not isinstance(parsed, ParseFailure):
+            return Judgement(Outcome.OK, verdict=parsed.verdict, usage=own.usage)
+        force = slot.force if own.text else slot.force.lstrip()
+        read = await self.engine.label_probs(prepared, own, parsed.end, force, list(slot.canonical))
+        usage = own.usage + (read.usage if read else Usage())
+        if read is None or sum(p for _, p in read.probs) < MIN_MASS:
+            return _abstain(own, parsed.reason, read, usage)
+        label = max(read.probs, key=lambda pair: pair[1])[0]
+        confidence = tuple((slot.canonical[name].value, p) for name, p in read.probs)
+        return Judgement(
+            Outcome.OK,
+            verdict=slot.canonical[label],
+            confidence=confidence,
+            forced=True,
+            usage=usage,
+        )
+
+
+def _mass(read: LabelProbs | None) -> float:
+    return sum(p for _, p in read.probs) if read else 0.0
+
+
+def _expected(read: LabelProbs | None) -> float | None:
+    mass = _mass(read)
+    if read is None or mass <= 0:
+        return None
+    return sum(float(label) * p for label, p in read.probs) / mass
+
+
+def _abstain(own: Generation, reason: str, read: LabelProbs | None, usage: Usage) -> Judgement:
+    outcome = Outcome.UNPARSABLE if own.finished else Outcome.TRUNCATED
+    if not own.finished:
+        reason += f" within {len(own.ids) or 'the allowed'} tokens"
+    if read is not None:
+        reason += f"; the forced slot puts {1 - read.outside:.4f} on valid labels"
+    return Judgement(outcome, reason=reason, usage=usage)

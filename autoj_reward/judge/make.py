@@ -1,0 +1,68 @@
+"""From a config to its judge: the format it reads, the engine under it, the name it goes by."""
+
+from __future__ import annotations
+
+from autoj_reward.config import EngineConfig, JudgeConfig
+from autoj_reward.engine.base import Engine, Scorer
+from autoj_reward.errors import ConfigError
+from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
+from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, resolve
+from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
+
+
+def make_engine(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Engine:
+    """The engine that a config names, not yet started."""
+    if config.kind == "transformers":
+        raise ConfigError("kind transformers serves scalar reward models alone: set kind to vllm")
+    if config.kind == "vllm":
+        from autoj_reward.engine.vllm import VllmEngine
+
+        return VllmEngine(config, model, wrapper)
+    if config.kind == "openai":
+        from autoj_reward.engine.openai import OpenAIEngine
+
+        return OpenAIEngine(config, wrapper)
+    from autoj_reward.engine.fake import FakeEngine
+
+    return FakeEngine(config)
+
+
+def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Scorer:
+    """The engine of a scalar reward model that a config names, not yet started."""
+    if config.kind == "vllm":
+        from autoj_reward.engine.vllm import VllmScorer
+
+        return VllmScorer(config, model, wrapper)
+    if config.kind == "transformers":
+        from autoj_reward.engine.classifier import TransformersScorer
+
+        return TransformersScorer(config, model, wrapper)
+    if config.kind == "openai":
+        raise ConfigError(
+            "an endpoint serves no scalar reward model: set kind to vllm or transformers"
+        )
+    from autoj_reward.engine.fake import FakeScorer
+
+    return FakeScorer(config)
+
+
+def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
+    """The judge that a config names, its engine not yet started."""
+    fmt, model = format_of(config), resolve(config)
+    name = _name(config, fmt, model.identity)
+    if isinstance(fmt, ScalarFormat):
+        return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
+    wrapper = format_and_wrapper(config)[1]
+    return GenerativeJudge(config, fmt, make_engine(config, model, wrapper), name)
+
+
+def judge_name(config: JudgeConfig) -> str:
+    """Fingerprint of the judge that a config names, without starting it."""
+    return _name(config, format_of(config), resolve(config).identity)
+
+
+def _name(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, identity: str) -> str:
+    if isinstance(fmt, ScalarFormat):
+        return scalar_fingerprint(config, fmt, identity)
+    return fingerprint(config, fmt, format_and_wrapper(config)[1], identity)

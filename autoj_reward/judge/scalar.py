@@ -1,0 +1,89 @@
+"""The scalar reward model behind the judge's interface: one forward pass, one number."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.base import Score, Scorer
+from autoj_reward.errors import InputRejected
+from autoj_reward.judge.fingerprint import fingerprint_of
+from autoj_reward.prompts.format import ScalarFormat
+from autoj_reward.prompts.render import answered_prompt, require_unicode, text_flags
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+
+
+def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model_identity: str) -> str:
+    """Names everything that can change a score; how a judge decodes cannot."""
+    facts = {
+        "model": model_identity,
+        "engine": config.kind,
+        "format": fmt.digest,
+        "numerics": [config.dtype, config.quantization],
+        "length": [config.max_model_len, config.over_long],
+        "script": config.script,
+    }
+    return fingerprint_of(config.model, fmt.name, facts)
+
+
+class ScalarReward:
+    """Scores one response, or orders two by their scores.
+
+    A score is a rating on a scale of its own: it is `rating`, `expected` and `direct` alike, and
+    there is no critique and no distribution (paper, section 6.4).
+    """
+
+    def __init__(self, config: JudgeConfig, fmt: ScalarFormat, engine: Scorer, name: str) -> None:
+        self.config = config
+        self.format = fmt
+        self.engine = engine
+        self.name = name
+
+    async def judge(self, item: JudgeInput) -> Judgement:
+        """The score of one response, or the verdict of two: the higher score, TIE if equal. A
+        `direct` input is scored like any other.
+
+        A score that is not finite abstains. Raises EngineUnavailable when the engine does not
+        answer.
+        """
+        started = time.monotonic()
+        flags = set(text_flags(item))
+        scores: list[float] = []
+        usage = Usage()
+        outcome, reason = Outcome.OK, ""
+        try:
+            for response in item.responses:
+                found, cut = await self._score(item.query, response)
+                flags |= {"input_truncated"} if cut else set()
+                usage += found.usage
+                if not math.isfinite(found.value):
+                    outcome, reason = Outcome.UNPARSABLE, f"the score is {found.value}"
+                scores.append(found.value)
+        except InputRejected as error:
+            outcome, reason = Outcome.INPUT_REJECTED, str(error)
+        ok = outcome is Outcome.OK
+        single = item.kind == "single"
+        return Judgement(
+            outcome,
+            reason=reason,
+            rating=Rating(scores[0], None, scores[0], direct=scores[0]) if ok and single else None,
+            verdict=_order(*scores) if ok and not single else None,
+            usage=Usage(usage.tokens_in, usage.tokens_cached, 0, time.monotonic() - started),
+            judge=self.name,
+            flags=tuple(sorted(flags)),
+        )
+
+    async def _score(self, query: str, response: str) -> tuple[Score, bool]:
+        for text in (query, response):
+            require_unicode(text)
+        prompt = answered_prompt(query, response, self.format)
+        # vLLM keeps a place for one token of output, also where it only pools.
+        prepared = await self.engine.prepare(prompt, 1, self.config.over_long)
+        return await self.engine.score(prepared), prepared.truncated
+
+
+def _order(first: float, second: float) -> Verdict:
+    if first == second:
+        return Verdict.TIE
+    return Verdict.FIRST if first > second else Verdict.SECOND

@@ -1,0 +1,1 @@
+"""Judge and policy replicas on Ray Serve."""

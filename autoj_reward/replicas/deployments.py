@@ -1,0 +1,101 @@
+"""Judge and policy replicas as Serve deployments: what they run, how many, on what resources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ray import serve
+
+from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
+from autoj_reward.journal import Sampled
+from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
+from autoj_reward.types import JudgeInput, Judgement
+
+
+def deployment_of(kind: Any, name: str, serving: ReplicaConfig, count: int, gpus: float) -> Any:
+    """A Serve deployment of `count` replicas, or of as many as the load asks for from there up to
+    `max_replicas`. gpus: of one replica; several are one actor's, so on one node."""
+    scale: dict[str, Any] = {"num_replicas": count}
+    if serving.max_replicas is not None:
+        scale = {
+            "autoscaling_config": {
+                "min_replicas": count,
+                "max_replicas": serving.max_replicas,
+                # A call holds up to 32 candidates; half full, a replica still fills its batch.
+                "target_ongoing_requests": max(1, serving.max_ongoing // 64),
+            }
+        }
+    return serve.deployment(
+        kind,
+        name=name,
+        **scale,
+        max_ongoing_requests=serving.max_ongoing,
+        health_check_period_s=5,
+        health_check_timeout_s=30,
+        graceful_shutdown_timeout_s=10,
+        max_constructor_retry_count=1,
+        ray_actor_options={
+            "num_gpus": gpus,
+            "num_cpus": cpus_each(serving, gpus),
+            "runtime_env": {"env_vars": _engine_environment(gpus > 0, count)},
+        },
+    )
+
+
+def cpus_each(serving: ReplicaConfig, gpus: float) -> float:
+    if serving.num_cpus is not None:
+        return serving.num_cpus
+    return 1.0 if gpus else 0.5
+
+
+class ServedJudge:
+    """JudgeReplica as a Serve deployment."""
+
+    async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
+        self._replica = JudgeReplica(config, on_death=end_process)
+        await self._replica.start()
+
+    async def stream(self, items: list[JudgeInput]) -> AsyncIterator[list[tuple[int, Judgement]]]:
+        async for batch in self._replica.batches(items):
+            yield batch
+
+    async def check_health(self) -> None:
+        await self._replica.check()
+
+
+class ServedPolicy:
+    """PolicyReplica as a Serve deployment."""
+
+    async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
+        self._replica = PolicyReplica(config)
+        await self._replica.start()
+
+    async def sample(self, query: str) -> Sampled:
+        return await self._replica.sample(query)
+
+    async def check_health(self) -> None:
+        await self._replica.check()
+
+
+def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
+    common = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        # Setting up its own logging, vLLM closes the log file of Serve's replica, and a controller
+        # that was started again then gives the replica up.
+        "VLLM_CONFIGURE_LOGGING": "0",
+    }
+    if on_gpu:
+        return common
+    threads = str(max(1, len(_own_cores()) // replicas))
+    # vLLM's own binding would put every replica on core 0; Ray's would give each one thread.
+    return common | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": threads}
+
+
+def _own_cores() -> set[int]:
+    """The cores that this thread, and so the processes it starts, may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))

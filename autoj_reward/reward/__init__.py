@@ -1,1 +1,0 @@
-"""From what a judge says to an order among candidates."""

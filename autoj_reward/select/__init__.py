@@ -1,0 +1,1 @@
+"""Who wins: from judgements to an order among candidates."""

@@ -1,1 +1,0 @@
-"""Judge replicas on Ray Serve, and the client that asks them."""

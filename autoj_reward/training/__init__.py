@@ -1,0 +1,1 @@
+"""Training of judges and of scalar reward models."""

@@ -1,0 +1,126 @@
+"""From data files to training and validation examples, and the order they are shown in."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from autoj_reward.errors import InputError, InputRejected
+from autoj_reward.evaluate.labelled import (
+    Compared,
+    Rated,
+    data_path,
+    excluded_queries,
+    is_held_out,
+    read_compared,
+    read_rated,
+    swapped,
+)
+from autoj_reward.training.fine_tuning import refuse_bad
+from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig
+from autoj_reward.training.judge.targets import Item, ItemBuilder
+from autoj_reward.types import BadRow
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Items by part (`rated`, `direct`, `compared`, `preferred`), and the rows left out."""
+
+    training: dict[str, list[Item]]
+    validation: dict[str, list[Item]]
+    bad: tuple[BadRow, ...]
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Number of items by split and part."""
+        splits = {"training": self.training, "validation": self.validation}
+        return {
+            name: {part: len(items) for part, items in parts.items()}
+            for name, parts in splits.items()
+        }
+
+
+def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
+    """Read every file of the config and make its items; validation is split off by query.
+
+    Raises InputError with the first rows, if any is bad and the config says to stop, or if
+    nothing is left to train on.
+    """
+    rated, compared, bad = read_rows(config, builder)
+    splits: tuple[dict[str, list[Item]], dict[str, list[Item]]] = ({}, {})
+
+    def make(part: str, row: Rated | Compared, build: Callable[[], Item]) -> None:
+        try:
+            if row.query in measured:
+                raise InputRejected("its query is among those of data.exclude, which measure")
+            item = build()
+            if item.tokens > config.max_length:
+                raise InputRejected(
+                    f"{item.tokens} tokens as a {part} example, max_length is {config.max_length}"
+                )
+            if not any(tree.read for tree in item.trees):
+                raise InputRejected("no judgement to learn from, and the losses read no slot")
+        except InputRejected as error:
+            bad[row.source, row.line] = BadRow(row.source, row.line, "", str(error))
+            return
+        held_out = is_held_out(row.query, config.data.held_out)
+        splits[held_out].setdefault(part, []).append(item)
+
+    measured = excluded_queries(config.data, builder.format)
+    for row in tqdm(rated, desc="rated rows", disable=None):
+        make("rated", row, lambda row=row: builder.rated(row))  # type: ignore[misc]
+        if config.mix.direct and not is_held_out(row.query, config.data.held_out):
+            make("direct", row, lambda row=row: builder.direct(row))  # type: ignore[misc]
+    for pair in tqdm(compared, desc="compared pairs", disable=None):
+        if config.mix.compared:
+            for order in (pair, swapped(pair, builder.format)):
+                make("compared", pair, lambda row=order: builder.compared(row))  # type: ignore[misc]
+        if config.mix.preferred:
+            make("preferred", pair, lambda row=pair: builder.preferred(row))  # type: ignore[misc]
+    found = tuple(bad.values())
+    refuse_bad(config, found)
+    if not any(splits[0].values()):
+        raise InputError("no row is left to train on; see data and max_length in the config")
+    return Examples(splits[0], splits[1], found)
+
+
+def read_rows(
+    config: TrainJudgeConfig, builder: ItemBuilder
+) -> tuple[list[Rated], list[Compared], dict[tuple[str, int], BadRow]]:
+    """All well-formed rows, and the malformed ones by source and line."""
+    rated: list[Rated] = []
+    compared: list[Compared] = []
+    bad: dict[tuple[str, int], BadRow] = {}
+    for name in config.data.rated:
+        found = read_rated(data_path(config.data, name), builder.format)
+        rated += found.rows
+        bad |= {(row.file, row.line): row for row in found.bad}
+    for name in config.data.compared:
+        pairs = read_compared(data_path(config.data, name), builder.format)
+        compared += pairs.rows
+        bad |= {(row.file, row.line): row for row in pairs.bad}
+    return rated, compared, bad
+
+
+def schedule(items: dict[str, list[Item]], mix: MixConfig, epochs: float, seed: int) -> list[Item]:
+    """Every item of a run in the order it is shown: each epoch is drawn and shuffled anew."""
+    rng = random.Random(seed)
+    shares = mix.model_dump()
+    order: list[Item] = []
+    for epoch in range(math.ceil(epochs)):
+        shown: list[Item] = []
+        for part, own in items.items():
+            whole, rest = divmod(shares[part], 1)
+            shown += own * int(whole) + rng.sample(own, round(rest * len(own)))
+        rng.shuffle(shown)
+        order += shown[: round(len(shown) * min(1.0, epochs - epoch))]
+    return order
+
+
+def bad_by_source(bad: Sequence[BadRow]) -> dict[str, int]:
+    """How many rows of each file were left out."""
+    return dict(Counter(row.file for row in bad))

@@ -1,0 +1,285 @@
+"""What a judge learns from one row: a token tree, and the losses to read from its logits.
+
+`rated`: the judgement's own tokens (cross entropy, as in the paper), and the rating read at the
+slot after the judgement and at a slot right after the prompt. `direct`: the latter alone.
+`compared`: the verdict of a pair in one order. `preferred`: the expected ratings of two responses
+against the human label of the pair. Slots are read as the engine reads them
+(`autoj_reward.engine.labels`), so a rating is trained as the distribution that is served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autoj_reward.engine.base import Generation, Prepared
+from autoj_reward.engine.labels import slot_tokens
+from autoj_reward.evaluate.labelled import Compared, Rated
+from autoj_reward.parse import ParsedRating, ParsedVerdict, parse_comparison, parse_rating
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.render import render
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.judge.recipe import LossConfig
+from autoj_reward.training.judge.tree import TokenTree
+from autoj_reward.types import JudgeInput, Verdict
+
+SENTENCE = re.compile(r"(?<=[.!?])(?<!\b\d\.)\s+|\n+")
+Logits = Callable[[list[int]], Tensor]
+"""Nodes to what the model says after each: float [nodes, vocabulary]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A verdict slot in a tree.
+
+    labels: token ids of each label after the slot. nodes: for every proper prefix of a label, the
+    node whose next-token distribution is read there.
+    """
+
+    labels: tuple[tuple[int, ...], ...]
+    nodes: dict[tuple[int, ...], int]
+
+    def log_probs(self, logits: Logits) -> Tensor:
+        """Natural log-probability of each label, float [labels]; not renormalised."""
+        read = logits(list(self.nodes.values())).float().log_softmax(-1)
+        at = dict(zip(self.nodes, read, strict=True))
+        found = []
+        for ids in self.labels:
+            log_p = sum(at[ids[:n]][ids[n]] for n in range(len(ids)))
+            if ids in at:  # a label inside longer ones keeps what they leave
+                longer = {i[len(ids)] for i in self.labels if i[: len(ids)] == ids != i}
+                left = 1 - at[ids][sorted(longer)].exp().sum()
+                log_p = log_p + left.clamp_min(1e-6).log()
+            found.append(log_p)
+        return torch.stack(found)
+
+
+@dataclass(slots=True)
+class Tree:
+    """One prompt with its continuations. text: nodes that are followed by text[node]."""
+
+    tokens: TokenTree
+    text: list[tuple[int, int]] = field(default_factory=list)
+    after: Slot | None = None
+    direct: Slot | None = None
+    verdict: Slot | None = None
+
+    @property
+    def read(self) -> set[int]:
+        """Nodes whose logits a loss needs."""
+        slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
+        return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One training example. part: rated, direct, compared or preferred (with two trees).
+
+    target: the reference rating, the index of the verdict among the format's, or 1 / 0.5 / 0 for
+    the first response being better, tied or worse.
+    """
+
+    part: str
+    source: str
+    line: int
+    trees: tuple[Tree, ...]
+    target: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the longest tree path."""
+        return max(max(tree.tokens.depths) + 1 for tree in self.trees)
+
+
+class ItemBuilder:
+    """Makes items of rows, with the tokenizer and format the judge will be served with."""
+
+    def __init__(
+        self,
+        tokens: PromptTokenizer,
+        fmt: JudgeFormat,
+        losses: LossConfig,
+        brief: int | None = None,
+    ) -> None:
+        self.tokens = tokens
+        self.format = fmt
+        self.losses = losses
+        self.brief = brief
+        self.scale = torch.arange(fmt.scale.low, fmt.scale.high + 1).float()
+
+    def rated(self, row: Rated) -> Item:
+        """A rated response with its judgement, where the row has one."""
+        tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
+        if row.judgement:
+            text = row.judgement
+            parsed = _parsed(text, self.format)
+            if self.brief:
+                text = (
+                    shorten(text[: parsed.opened], self.brief, self._count) + text[parsed.opened :]
+                )
+                parsed = _parsed(text, self.format)
+            own = self._output(tree, prepared, text)
+            opening = text[parsed.opened : parsed.start]
+            if self.losses.slot_after:
+                tree.after = self._rating_slot(tree, prepared, own, parsed.opened, opening)
+        if self.losses.slot_direct:
+            tree.direct = self._direct(tree, prepared)
+        return Item("rated", row.source, row.line, (tree,), row.rating)
+
+    def direct(self, row: Rated) -> Item:
+        """A rated response at the slot right after the prompt alone."""
+        tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
+        tree.direct = self._direct(tree, prepared)
+        return Item("direct", row.source, row.line, (tree,), row.rating)
+
+    def compared(self, row: Compared) -> Item:
+        """A pair in the order of the row. Without a judgement the output is the decision only,
+        in the words that the format uses to force one."""
+        fmt = self.format.pairwise
+        assert fmt is not None  # the reader refused a format without
+        tree, prepared = self._tree(JudgeInput(row.query, row.responses))
+        canonical = {verdict: label for label, verdict in fmt.canonical.items()}
+        text = row.judgement or fmt.force.lstrip() + canonical[row.label]
+        own = self._output(tree, prepared, text)
+        if self.losses.verdict:
+            parsed = parse_comparison(text, self.format)
+            assert isinstance(parsed, ParsedVerdict)  # the reader refused others
+            tree.verdict = self._slot(
+                tree,
+                prepared,
+                own,
+                parsed.opened,
+                text[parsed.opened : parsed.start],
+                list(canonical.values()),
+            )
+        target = list(canonical).index(row.label)
+        return Item("compared", row.source, row.line, (tree,), target)
+
+    def preferred(self, row: Compared) -> Item:
+        """The two responses of a pair, each alone before the direct rating slot."""
+        trees = []
+        for response in row.responses:
+            tree, prepared = self._tree(JudgeInput(row.query, (response,)))
+            tree.direct = self._direct(tree, prepared)
+            trees.append(tree)
+        target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
+        return Item("preferred", row.source, row.line, tuple(trees), target)
+
+    def _count(self, text: str) -> int:
+        return len(self.tokens.continuation(text))
+
+    def _tree(self, item: JudgeInput) -> tuple[Tree, Prepared]:
+        ids = self.tokens.ids(render(item, self.format))
+        tree = TokenTree()
+        tree.add(ids)
+        return Tree(tree), Prepared((), tuple(ids))
+
+    def _output(self, tree: Tree, prepared: Prepared, text: str) -> Generation:
+        """Put the output and its end of turn into the tree."""
+        ids = self.tokens.continuation(text)
+        end = self.tokens.tokenizer.eos_token_id
+        nodes = tree.tokens.add([*prepared.ids, *ids])[len(prepared.ids) - 1 :]
+        tree.text = list(zip(nodes, [*ids, end], strict=True))
+        return Generation(text, tuple(ids))
+
+    def _direct(self, tree: Tree, prepared: Prepared) -> Slot:
+        force = self.format.slot("single").force.lstrip()
+        return self._rating_slot(tree, prepared, Generation(""), 0, force)
+
+    def _rating_slot(
+        self, tree: Tree, prepared: Prepared, own: Generation, keep: int, opening: str
+    ) -> Slot:
+        return self._slot(tree, prepared, own, keep, opening, self.format.scale.labels)
+
+    def _slot(
+        self,
+        tree: Tree,
+        prepared: Prepared,
+        own: Generation,
+        keep: int,
+        opening: str,
+        labels: Sequence[str],
+    ) -> Slot:
+        context, spelled = slot_tokens(self.tokens, prepared, own, keep, opening, labels)
+        prefixes = {ids[:n] for ids in spelled.values() for n in range(len(ids))}
+        nodes = {p: tree.tokens.add([*context, *p])[-1] for p in sorted(prefixes)}
+        return Slot(tuple(spelled.values()), nodes)
+
+
+def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
+    """The first sentences of a critique that fit `limit` tokens together with its last sentence.
+
+    Whole if it fits; at least the last sentence otherwise. What divides the critique from its
+    verdict stays as it is.
+    """
+    body = critique.rstrip()
+    if count(body) <= limit:
+        return critique
+    *sentences, last = SENTENCE.split(body)
+    kept = last
+    for n in range(1, len(sentences)):
+        longer = SENTENCE.split(body, maxsplit=n)[-1]
+        start = body[: len(body) - len(longer)]
+        if count(start + last) > limit:
+            break
+        kept = start + last
+    return kept + critique[len(body) :]
+
+
+def _parsed(text: str, fmt: JudgeFormat) -> ParsedRating:
+    parsed = parse_rating(text, fmt)
+    assert isinstance(parsed, ParsedRating)  # the reader refused others
+    return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Losses of one item, weighted into `loss`; expected: the expected ratings that were read."""
+
+    loss: Tensor
+    parts: dict[str, float]
+    expected: dict[str, tuple[float, ...]]
+
+
+def read_item(item: Item, logits: Sequence[Logits], losses: LossConfig, scale: Tensor) -> Reading:
+    """Losses of an item; logits: one reader for each of its trees."""
+    parts: dict[str, Tensor] = {}
+    expected: dict[str, tuple[float, ...]] = {}
+    [first, *_] = item.trees
+    if first.text:
+        at = logits[0]([node for node, _ in first.text]).float()
+        wanted = torch.tensor([token for _, token in first.text], device=at.device)
+        parts["judgement"] = F.cross_entropy(at, wanted)
+    if item.part == "preferred":
+        means = [
+            _mean(tree.direct.log_probs(read), scale)
+            for tree, read in zip(item.trees, logits, strict=True)
+            if tree.direct
+        ]
+        logit = (means[0] - means[1]) * losses.preference_scale
+        target = torch.tensor(item.target, device=logit.device)
+        parts["preference"] = F.binary_cross_entropy_with_logits(logit, target)
+        expected["direct"] = tuple(m.item() for m in means)
+    else:
+        curve = torch.exp(-0.5 * ((scale - item.target) / losses.spread) ** 2)
+        for name, slot in (("after", first.after), ("direct", first.direct)):
+            if slot:
+                log_p = slot.log_probs(logits[0])
+                parts[f"slot_{name}"] = -(curve / curve.sum() * log_p).sum()
+                expected[name] = (_mean(log_p, scale).item(),)
+        if first.verdict:
+            log_p = first.verdict.log_probs(logits[0])
+            parts["verdict"] = -log_p[int(item.target)]
+            expected["verdict"] = tuple(log_p.softmax(-1).tolist())
+    weights = losses.model_dump()
+    loss = sum((weights[name] * value for name, value in parts.items()), torch.zeros(()))
+    return Reading(loss, {name: value.item() for name, value in parts.items()}, expected)
+
+
+def _mean(log_p: Tensor, scale: Tensor) -> Tensor:
+    return (log_p.softmax(-1) * scale).sum()

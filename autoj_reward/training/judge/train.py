@@ -1,0 +1,166 @@
+"""Train a judge: both protocols in one model, loss on the output only (paper, section 4.4).
+
+    autoj train judge --config configs/train_default_judge.yaml [--set key=value]
+
+Run again after a kill, it goes on from its last checkpoint. On several GPUs:
+
+    accelerate launch --config_file configs/accelerate_fsdp.yaml \\
+        -m autoj_reward.cli train judge --config configs/train_autoj_13b.yaml
+
+The output folder gets `judge/` (full weights: name it as `judge.model`), with LoRA also `adapter/`,
+checkpoints, TensorBoard logs in `logs/`, and `training.json`: data, losses, validation, machine.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.config import JudgeConfig, load_config
+from autoj_reward.io.files import claim
+from autoj_reward.io.provenance import as_typed
+from autoj_reward.models import format_and_wrapper, resolve
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.checkpoints import last_checkpoint
+from autoj_reward.training.fine_tuning import (
+    LoraBlock,
+    common_arguments,
+    on_gpu,
+    save_weights,
+    weights_dtype,
+    with_lora,
+    write_record,
+)
+from autoj_reward.training.judge.recipe import TrainJudgeConfig
+
+
+def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
+    """Run a training to its end, or go on with one that was cut short; returns `training.json`.
+
+    Raises InputError for data that cannot be trained on, ConfigError for an output folder that
+    holds a run of another config.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+    from autoj_reward.training.judge.examples import bad_by_source, make_examples, schedule
+    from autoj_reward.training.judge.targets import ItemBuilder
+    from autoj_reward.training.judge.trainer import Collator, JudgeTrainer
+
+    started = time.monotonic()
+    claim(config.output, config, changeable={"output", "save_steps"})
+    judge = JudgeConfig(
+        model=config.model,
+        revision=config.revision,
+        format=config.format,
+        wrapper=config.wrapper,
+    )
+    source = resolve(judge)
+    fmt_name, wrapper = format_and_wrapper(judge)
+    tokenizer = AutoTokenizer.from_pretrained(source.path, revision=config.revision)
+    builder = ItemBuilder(
+        PromptTokenizer(tokenizer, wrapper), load_format(fmt_name), config.losses, config.brief
+    )
+    examples = make_examples(config, builder)
+    for row in examples.bad:
+        print(f"left out: {row}", file=sys.stderr)
+    shown = schedule(examples.training, config.mix, config.epochs, config.seed)
+    arguments = training_arguments(config, len(shown), any(examples.validation.values()))
+
+    set_seed(config.seed)
+    model = AutoModelForCausalLM.from_pretrained(
+        source.path,
+        revision=config.revision,
+        dtype=weights_dtype(config),
+        attn_implementation=_attention(config),
+    )
+    if config.lora:
+        model = _with_adapter(model, config, config.lora)
+    trainer = JudgeTrainer(
+        losses=config.losses,
+        scale=builder.scale,
+        model=model,
+        args=arguments,
+        train_dataset=shown,
+        eval_dataset=[
+            item
+            for part in examples.validation.values()
+            for item in part[: config.validation_items]
+        ],
+        data_collator=Collator(tokenizer.pad_token_id or 0),
+        processing_class=tokenizer,
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    validated = [
+        entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
+    ]
+    validation = {k: v for k, v in (validated or [{}])[-1].items() if k.startswith("eval_")}
+    found = {
+        "examples": examples.counts(),
+        "left_out": {Path(name).name: n for name, n in bad_by_source(examples.bad).items()},
+        "validation": validation,
+    }
+
+    def merge(adapter: Path, target: Path) -> None:
+        _merge(source.path, config.revision, adapter, tokenizer, target)
+
+    save_weights(trainer, config, "judge", merge)
+    record = write_record(trainer, config, command, time.monotonic() - started, found)
+    if trainer.is_world_process_zero():
+        print(f"judge: {config.output / 'judge'}")
+    return record
+
+
+def training_arguments(config: TrainJudgeConfig, examples: int, validate: bool) -> Any:
+    """The Trainer's arguments for a run that shows that many examples."""
+    from transformers import TrainingArguments
+
+    steps = math.ceil(examples / config.batch_size)
+    return TrainingArguments(
+        num_train_epochs=1,  # the schedule holds all epochs in their order
+        train_sampling_strategy="sequential",
+        eval_strategy="steps" if validate else "no",
+        eval_steps=steps // config.validations + 1,  # and the Trainer's own at the last step
+        remove_unused_columns=False,
+        **common_arguments(config, steps),
+    )
+
+
+def _attention(config: TrainJudgeConfig) -> str:
+    from transformers.utils import is_flash_attn_2_available
+
+    if config.attention != "auto":
+        return config.attention
+    flash = on_gpu() and is_flash_attn_2_available() and not config.losses.branching
+    return "flash_attention_2" if flash else "sdpa"
+
+
+def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
+    from peft import PeftModel
+
+    if config.gradient_checkpointing:
+        model.enable_input_require_grads()
+    if config.adapter:
+        return PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+    return with_lora(model, lora, "CAUSAL_LM")
+
+
+def _merge(base: str, revision: str | None, adapter: Path, tokenizer: Any, target: Path) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    whole = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
+    whole = PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()
+    whole.save_pretrained(str(target))
+    tokenizer.save_pretrained(str(target))
+
+
+def main(config: str, sets: Sequence[str] = ()) -> int:
+    """`autoj train judge`."""
+    train(load_config(TrainJudgeConfig, config, sets), as_typed())
+    return 0

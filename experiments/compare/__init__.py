@@ -1,0 +1,1 @@
+"""Judges, scalar models and baselines on the same rows."""

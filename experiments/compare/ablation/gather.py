@@ -1,0 +1,106 @@
+"""Everything that is measured, gathered through the journal: candidates, grades and judgements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from autoj_reward.client.judging import asking
+from autoj_reward.config import PolicyConfig
+from autoj_reward.journal import Journal
+from autoj_reward.judge.make import judge_name
+from autoj_reward.models import format_and_wrapper
+from autoj_reward.prompts.format import load_format
+from autoj_reward.types import BadRow, JudgeInput
+from experiments.compare.ablation.candidates import put_graded, read_rows, sampled_responses
+from experiments.compare.ablation.config import RewardAblationConfig
+from experiments.compare.ablation.figures import Run
+from experiments.compare.ablation.measures import KNOCKOUT
+from experiments.compare.ablation.pairs import pair_inputs
+from experiments.compare.ablation.policies import sample_policy
+from experiments.compare.ablation.rewards import POINTWISE, matches, singles
+from experiments.compare.judge_quality.config import JudgeQualityConfig
+from experiments.compare.judge_quality.figures import Material
+from experiments.compare.judge_quality.material import read_material
+
+
+def journal_of(config: RewardAblationConfig) -> Journal:
+    """The journal of every sample and judgement, opened."""
+    return Journal(config.journal or config.output / "journal.sqlite")
+
+
+async def gather(
+    config: RewardAblationConfig, parts: tuple[str, ...], limit: int | None = None
+) -> tuple[Run, list[BadRow]]:
+    """Sample, grade and ask what the parts need; also the rows that were left out.
+
+    limit: queries, and rows of labelled pairs. Raises AutojError.
+    """
+    rows = read_rows(config)
+    bad = list(rows.bad)
+    material, bad_pairs = _material(config, parts, limit)
+    gathered = Run(config, parts, material)
+    journal = journal_of(config)
+    try:
+        asked = rows.rows[:limit]
+        responses = await sampled_responses(config, asked, journal)
+        queries = [row.query for row in asked]
+        drawn = {
+            name: sample_policy(name, _trained(config, folder), config.policy, queries, journal)
+            for name, folder in config.policies.items()
+            if "policies" in parts
+        }
+        await put_graded(gathered, asked, responses, drawn, bad, journal)
+        for name, inputs in _inputs(gathered).items():
+            own = config.judges[name]
+            new = len(set(inputs) - journal.get(judge_name(own), inputs).keys())
+            async with asking(own, journal, inputs) as ask:
+                started = time.monotonic()
+                gathered.answers[name] = dict(zip(inputs, await ask(inputs), strict=True))
+                gathered.seconds[name] = (time.monotonic() - started, new)
+    finally:
+        journal.close()
+    return gathered, [*bad, *bad_pairs]
+
+
+def _material(
+    config: RewardAblationConfig, parts: Sequence[str], limit: int | None
+) -> tuple[Material, list[BadRow]]:
+    """Test and validation pairs, as judge_quality reads them."""
+    if "eval_p" not in parts:
+        return Material(rated=(), rounds=config.bootstrap, seed=config.seed), []
+    own = JudgeQualityConfig(
+        data=config.data.model_copy(update={"rated": ()}),
+        eval_p=config.eval_p,
+        output=config.output,
+        judge=config.judge,
+        bootstrap=config.bootstrap,
+        seed=config.seed,
+    )
+    return read_material(own, load_format(format_and_wrapper(config.judge)[0]), limit)
+
+
+def _trained(config: RewardAblationConfig, folder: str) -> PolicyConfig:
+    return config.policy.model_copy(
+        update={"model": folder, "revision": None, "n": config.policy_samples}
+    )
+
+
+def _inputs(run: Run) -> dict[str, list[JudgeInput]]:
+    """All that each judge is asked, in the order of the config's judges."""
+    config, rewards = run.config, run.config.rewards(run.parts)
+    found: dict[str, list[JudgeInput]] = {name: [] for name in config.judges}
+    for judge in dict.fromkeys(own.judge for own in POINTWISE.values()):
+        own = next(reward for reward in POINTWISE.values() if reward.judge == judge)
+        if judge not in found:
+            continue
+        k = config.samples.get(judge, 1)
+        if own.part in run.parts:
+            found[judge] += singles(run.costly if own.costly else run.groups, k)
+            trained = [] if own.costly else [s for p in run.policies.values() for s, _ in p]
+            found[judge] += [JudgeInput(s.query, (text,)) for s in trained for text in s.responses]
+        if "eval_p" in run.parts:
+            found[judge] += pair_inputs(run.costly_material if own.costly else run.material, k)
+    if KNOCKOUT in rewards:
+        found["greedy"] += matches(run.costly)
+    return {name: list(dict.fromkeys(inputs)) for name, inputs in found.items() if inputs}

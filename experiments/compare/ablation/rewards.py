@@ -1,0 +1,146 @@
+"""The rewards that the ablation compares: what each asks of whom, and its score of a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from autoj_reward.select.aggregate import mean_of_critiques
+from autoj_reward.types import JudgeInput, Judgement, Usage
+from experiments.compare.ablation.bias import log_length
+from experiments.compare.ablation.measures import KNOCKOUT, Array, Scored, win_shares
+
+Answers = Mapping[JudgeInput, Judgement]
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """part: the part of the command that asks for it. judge: who is asked (a key of the config's
+    `judges`). view: which number of the judgement it is. costly: asked of a part of the
+    candidates only."""
+
+    title: str
+    part: str
+    judge: str
+    view: str
+    costly: bool = True
+
+
+POINTWISE = {
+    "direct": Reward("judge, expected, no critique", "direct", "direct", "expected", costly=False),
+    "scalar": Reward("scalar reward model", "scalar", "scalar", "rating", costly=False),
+    "rating": Reward("judge, rating", "critique", "greedy", "rating"),
+    "expected": Reward("judge, expected, critique", "critique", "greedy", "expected"),
+    "sampled_rating": Reward("judge, k critiques, mean rating", "sampled", "sampled", "rating"),
+    "sampled_expected": Reward("judge, k critiques, expected", "sampled", "sampled", "expected"),
+}
+"""Rewards of a single response, by name."""
+KNOCK_OUT = Reward("judge, pairwise knock-out", "knockout", "greedy", "verdict")
+FREE = {
+    "logprob": "policy log-probability",
+    "length": "log length of the response",
+    "random": "random",
+}
+"""Rewards that ask nobody."""
+TITLES = {name: reward.title for name, reward in (POINTWISE | {KNOCKOUT: KNOCK_OUT}).items()} | FREE
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The graded candidates of one query: gold 0..1 from a program, or a gold judge's number.
+
+    logprobs: of the sequences under the policy, in nats; None where the engine gives none.
+    """
+
+    query: str
+    responses: tuple[str, ...]
+    logprobs: tuple[float | None, ...]
+    gold: tuple[float, ...]
+
+    def head(self, count: int) -> Group:
+        """The first candidates alone; they are exchangeable, being samples."""
+        parts = (self.responses, self.logprobs, self.gold)
+        return Group(self.query, *(part[:count] for part in parts))  # type: ignore[arg-type]
+
+
+def singles(groups: Sequence[Group], samples: int = 1) -> list[JudgeInput]:
+    """Every candidate alone, `samples` times."""
+    return [
+        JudgeInput(group.query, (response,), sample)
+        for group in groups
+        for response in group.responses
+        for sample in range(samples)
+    ]
+
+
+def matches(groups: Sequence[Group]) -> list[JudgeInput]:
+    """Every two candidates of a query, in both orders."""
+    return [
+        JudgeInput(group.query, order)
+        for group in groups
+        for pair in combinations(group.responses, 2)
+        for order in (pair, pair[::-1])
+    ]
+
+
+def rated(
+    reward: Reward, query: str, response: str, answers: Answers, samples: int
+) -> float | None:
+    """A pointwise reward of a response, the mean of k judgements; None where all abstain."""
+    given = [answers[JudgeInput(query, (response,), sample)] for sample in range(samples)]
+    return mean_of_critiques(given).view(reward.view)
+
+
+def scored(
+    groups: Sequence[Group],
+    answers: Mapping[str, Answers],
+    rewards: Sequence[str],
+    samples: Mapping[str, int],
+    seed: int,
+) -> list[Scored]:
+    """The candidates with every named reward. samples: judgements a response, by judge."""
+    found = []
+    for row, group in enumerate(groups):
+        free: dict[str, Sequence[float | None]] = {
+            "logprob": group.logprobs,
+            "length": [log_length(response) for response in group.responses],
+            "random": list(np.random.default_rng([seed, row]).random(len(group.responses))),
+        }
+        shown = {}
+        if KNOCKOUT in rewards:
+            asked = answers[KNOCK_OUT.judge]
+            for i, j in combinations(range(len(group.responses)), 2):
+                pair = group.responses[i], group.responses[j]
+                orders = (JudgeInput(group.query, order) for order in (pair, pair[::-1]))
+                forward, backward = (asked[order].verdict for order in orders)
+                shown[i, j] = forward, backward
+        scores: dict[str, Array] = {}
+        for name in rewards:
+            if name in free:
+                scores[name] = np.array(free[name], dtype=float)
+            elif name == KNOCKOUT:
+                scores[name] = win_shares(len(group.responses), shown)
+            else:
+                reward = POINTWISE[name]
+                own, k = answers[reward.judge], samples.get(reward.judge, 1)
+                values = [rated(reward, group.query, r, own, k) for r in group.responses]
+                scores[name] = np.array(values, dtype=float)
+        gold = np.array(group.gold, dtype=float)
+        found.append(Scored(group.query, group.responses, gold, scores, shown))
+    return found
+
+
+def cost(judgements: Sequence[Judgement]) -> dict[str, float | int]:
+    """Means a judgement: tokens read, of these cached, tokens written, seconds until answered."""
+    total = sum((judgement.usage for judgement in judgements), Usage())
+    mean = len(judgements) or 1
+    return {
+        "judgements": len(judgements),
+        "tokens_in": total.tokens_in / mean,
+        "tokens_cached": total.tokens_cached / mean,
+        "tokens_out": total.tokens_out / mean,
+        "seconds": total.latency_s / mean,
+    }

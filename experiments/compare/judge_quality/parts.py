@@ -1,0 +1,190 @@
+"""The parts of `judge_quality` that ask a judge: what they ask, and what they make of its answers.
+
+Pure: from rows to judge inputs, and from judgements to the figures of the report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autoj_reward.evaluate.critique_health import examine, summarise
+from autoj_reward.evaluate.metrics import (
+    consistent,
+    pointwise_verdicts,
+    position,
+    share,
+)
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.render import render
+from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
+from experiments.compare.judge_quality.figures import (
+    Material,
+    Measured,
+    Values,
+    ratings,
+    tie_threshold,
+    verdicts,
+)
+
+ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """judge: who is asked (a key of `JudgeQualityConfig.judges`). inputs: what it is asked.
+    measure: the figures of its judgements, which come in the order of the inputs. pairs: whether
+    it measures on the test pairs, and not on the rated rows."""
+
+    judge: str
+    inputs: Callable[[Material], list[JudgeInput]]
+    measure: Callable[[Material, JudgeFormat, Sequence[Judgement]], Measured]
+    pairs: bool = False
+
+
+def _single_inputs(material: Material, critiques: int = 1) -> list[JudgeInput]:
+    return [
+        JudgeInput(row.query, (row.response,), sample)
+        for row in material.rated
+        for sample in range(critiques)
+    ]
+
+
+def _measure_direct(
+    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
+) -> Measured:
+    """Ratings of single responses, k judgements a row."""
+    k = len(judgements) // len(material.rated)
+    rows = [mean_of_critiques(judgements[n : n + k]) for n in range(0, len(judgements), k)]
+    predictions = {view: [j.view(view) for j in rows] for view in ("rating", "expected")}
+    counts = Counter(j.rating.value for j in rows if j.rating)
+    figures = {
+        "rows": len(rows),
+        "abstained": sum(not j.ok for j in rows),
+        "outcomes": _outcomes(judgements),
+        **{view: ratings(material, material.rated, v) for view, v in predictions.items()},
+        "histogram": {f"{value:g}": counts[value] for value in sorted(counts)},
+    }
+    return Measured(figures, predictions)
+
+
+def _measure_single(
+    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
+) -> Measured:
+    """Ratings with their critiques, beside the health of the reference critiques."""
+    direct = _measure_direct(material, fmt, judgements)
+    inputs = _single_inputs(material, len(judgements) // len(material.rated))
+    known = [
+        examine(row.judgement, _prompt(item, fmt))
+        for row, item in zip(material.rated, _single_inputs(material), strict=True)
+        if row.judgement
+    ]
+    texts = _texts(material, fmt, inputs, judgements)
+    figures = direct.figures | texts | {"reference_health": asdict(summarise(known))}
+    return Measured(figures, direct.predictions)
+
+
+def _pair_inputs(material: Material) -> list[JudgeInput]:
+    return [
+        JudgeInput(row.query, order)
+        for row in material.pairs
+        for order in (row.responses, row.responses[::-1])
+    ]
+
+
+def _measure_pairs(
+    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
+) -> Measured:
+    """Comparisons of the test pairs, each in both orders."""
+    orders = list(zip(judgements[::2], judgements[1::2], strict=True))
+    found = [swap_consistent(*order).verdict for order in orders]
+    queries = [row.query for row in material.pairs]
+    figures = {
+        "rows": len(found),
+        "abstained": found.count(Verdict.FAILED),
+        "outcomes": _outcomes(judgements),
+        **_texts(material, fmt, _pair_inputs(material), judgements),
+        **verdicts(material, material.pairs, found),
+        "consistency": material.estimate(share(consistent(found)), queries),
+        "position": asdict(position([(a.verdict, b.verdict) for a, b in orders])),
+    }
+    return Measured(figures)
+
+
+def _alone_inputs(material: Material) -> list[JudgeInput]:
+    rows = (*material.pairs, *material.validation)
+    return [JudgeInput(row.query, (response,)) for row in rows for response in row.responses]
+
+
+def _measure_alone(
+    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
+) -> Measured:
+    """Responses of a pair rated alone by the expected rating; validation sets the tie threshold."""
+    values = [j.view("expected") for j in judgements]
+    gaps = [
+        None if a is None or b is None else a - b
+        for a, b in zip(values[::2], values[1::2], strict=True)
+    ]
+    tests, validation = gaps[: len(material.pairs)], gaps[len(material.pairs) :]
+    threshold, searched = tie_threshold(material.validation, validation)
+    found = pointwise_verdicts(tests, threshold)
+    figures = {
+        "rows": len(found),
+        "abstained": found.count(Verdict.FAILED),
+        "outcomes": _outcomes(judgements),
+        "threshold": threshold,
+        "searched_rows": searched,
+        **verdicts(material, material.pairs, found),
+        "validation": {
+            source: _validated(material, validation, threshold, source)
+            for source in dict.fromkeys(row.source for row in material.validation)
+        },
+    }
+    return Measured(figures)
+
+
+def _validated(material: Material, gaps: Values, threshold: float, source: str) -> dict[str, Any]:
+    own = [i for i, row in enumerate(material.validation) if row.source == source]
+    rows = [material.validation[i] for i in own]
+    return verdicts(material, rows, pointwise_verdicts([gaps[i] for i in own], threshold))
+
+
+def _texts(
+    material: Material,
+    fmt: JudgeFormat,
+    inputs: Sequence[JudgeInput],
+    judgements: Sequence[Judgement],
+) -> dict[str, Any]:
+    """Of the inputs that were answered: the share whose own text parses, and the texts' health."""
+    answered = [(i, j) for i, j in zip(inputs, judgements, strict=True) if j.outcome in ANSWERED]
+    parsed = [j.ok and not j.forced for _, j in answered]
+    health = [
+        examine(j.critique, _prompt(i, fmt), hit_limit="output_truncated" in j.flags)
+        for i, j in answered
+    ]
+    return {
+        "parsed": material.estimate(share(parsed), [i.query for i, _ in answered]),
+        "health": asdict(summarise(health)),
+    }
+
+
+def _prompt(item: JudgeInput, fmt: JudgeFormat) -> str:
+    return "\n".join(message.text for message in render(item, fmt))
+
+
+def _outcomes(judgements: Sequence[Judgement]) -> dict[str, int]:
+    return dict(Counter(j.outcome.value for j in judgements))
+
+
+JUDGED = {
+    "single": Part("greedy", _single_inputs, _measure_single),
+    "pairwise": Part("greedy", _pair_inputs, _measure_pairs, pairs=True),
+    "single_direct": Part("direct", _single_inputs, _measure_direct),
+    "pointwise": Part("direct", _alone_inputs, _measure_alone, pairs=True),
+    "single_k": Part("sampled", lambda m: _single_inputs(m, m.sampled), _measure_single),
+    "base": Part("base", _single_inputs, _measure_single),
+}
+"""The parts that ask a judge; those of one judge stand together, since it is started once."""

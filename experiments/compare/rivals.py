@@ -1,0 +1,191 @@
+"""What a judge must beat: cheap predictors of the same ratings and the same human labels.
+
+Everything that is fitted sees training rows only; strengths and layers are chosen by
+cross-validation among them, with all rows of a query on one side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GroupKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from tqdm import tqdm
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.labelled import LABELS, Compared, Rated
+from autoj_reward.evaluate.metrics import pointwise_verdicts
+from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import render
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.types import JudgeInput, Verdict
+
+ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))
+FOLDS = 5
+SAVE_EVERY = 64
+RANDOM_AGREEMENT, RANDOM_STRICT, RANDOM_CONSISTENCY = 1 / 3, 1 / 9, 1 / 3
+"""Verdicts drawn uniformly from three, computed: one order matches the label; both orders do; both
+orders agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A number for every row to be measured; alpha and layer as chosen, where there are any."""
+
+    values: tuple[float, ...]
+    alpha: float | None = None
+    layer: int | None = None
+
+
+def length(rows: Sequence[Rated]) -> Prediction:
+    """The response's length in characters."""
+    return Prediction(tuple(float(len(row.response)) for row in rows))
+
+
+def constant(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+    """The mean training rating for every row."""
+    return Prediction((float(np.mean([row.rating for row in training])),) * len(rows))
+
+
+def tfidf(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+    """Ridge regression on TF-IDF of the response's words and pairs of words."""
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
+    model = make_pipeline(words, _ridge(training))
+    model.fit([row.response for row in training], [row.rating for row in training])
+    return _predicted(model, [row.response for row in rows])
+
+
+def probe(
+    training: Sequence[Rated],
+    rows: Sequence[Rated],
+    states: NDArray[np.float32],
+    layers: Sequence[int],
+) -> Prediction:
+    """Ridge regression on the hidden states of the layer that cross-validates best.
+
+    states: those of the training rows, then of the rows to be measured: [rows, layers, width].
+    layers: which to consider, 0 being the embeddings; all of them if the model has none of these.
+    """
+    considered = [layer for layer in layers if layer < states.shape[1]] or range(states.shape[1])
+    fitted = {}
+    for layer in considered:
+        model = make_pipeline(StandardScaler(), _ridge(training))
+        fitted[layer] = model.fit(states[: len(training), layer], [row.rating for row in training])
+    best = max(fitted, key=lambda layer: float(fitted[layer][-1].best_score_))
+    return _predicted(fitted[best], states[len(training) :, best], best)
+
+
+def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> NDArray[np.float32]:
+    """Hidden states of a model that reads the rows' rating prompts: [rows, layers + 1, width].
+
+    Each is the mean over the prompt's tokens, in float32; layer 0 is the embeddings. They are kept
+    in a file of the folder, also those of a run that was stopped, and never computed again.
+    """
+    return prompt_states(_prompts(rows, config, resolve(config).path), config, folder)
+
+
+def prompt_states(
+    prompts: Sequence[list[int]], config: JudgeConfig, folder: Path
+) -> NDArray[np.float32]:
+    """Hidden states of a model that reads these token ids, as `hidden_states` has them."""
+    source = resolve(config)
+    cache = folder / f"hidden_states-{_digest(source.identity)[:16]}.npz"
+    keys = [_digest(str(ids)) for ids in prompts]
+    known = _load(cache)
+    missing = {key: ids for key, ids in zip(keys, prompts, strict=True) if key not in known}
+    if missing:
+        model = _model(config, source)
+        for count, key in enumerate(tqdm(missing, "hidden states", unit="row"), 1):
+            known[key] = _mean_states(model, missing[key])
+            if count % SAVE_EVERY == 0 or count == len(missing):
+                _save(cache, known)
+    return np.stack([known[key] for key in keys])
+
+
+def common_label(pairs: Sequence[Compared]) -> Verdict:
+    """The most frequent human label; of equals first, then second."""
+    labels = [pair.label for pair in pairs]
+    return max(LABELS, key=labels.count)
+
+
+def longer(pairs: Sequence[Compared]) -> list[Verdict]:
+    """The longer response wins; only equal lengths tie."""
+    lengths = [[len(response) for response in pair.responses] for pair in pairs]
+    return pointwise_verdicts([first - second for first, second in lengths], 0)
+
+
+def _ridge(training: Sequence[Rated]) -> RidgeCV:
+    queries = [row.query for row in training]
+    folds = min(FOLDS, len(set(queries)))
+    if folds < 2:
+        raise InputError(
+            f"{len(training)} training rows of {folds} queries: the rivals need two or more "
+            "queries that are not held out; give more rows, or leave the part rivals out"
+        )
+    splits = list(GroupKFold(folds).split(queries, groups=queries))
+    return RidgeCV(ALPHAS, cv=splits, scoring="neg_mean_squared_error")
+
+
+def _predicted(model: Pipeline, features: Any, layer: int | None = None) -> Prediction:
+    values = tuple(float(value) for value in model.predict(features))
+    return Prediction(values, float(model[-1].alpha_), layer)
+
+
+def _prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path, revision=config.revision)
+    name, wrapper = format_and_wrapper(config)
+    fmt, tokens = load_format(name), PromptTokenizer(tokenizer, wrapper)
+    inputs = [JudgeInput(row.query, (row.response,)) for row in rows]
+    return [tokens.fit(render(item, fmt), config.max_model_len)[1] for item in inputs]
+
+
+def _model(config: JudgeConfig, source: ResolvedModel) -> Any:
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(source.path, revision=config.revision, dtype=torch.float32)
+    return model.to(source.device).eval()
+
+
+def _mean_states(model: Any, ids: list[int]) -> NDArray[np.float32]:
+    import torch
+
+    with torch.inference_mode():
+        read = model(
+            torch.tensor([ids], device=model.device), output_hidden_states=True, use_cache=False
+        )
+        means = torch.stack([states[0].mean(dim=0) for states in read.hidden_states])
+    return np.asarray(means.cpu().numpy(), dtype=np.float32)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _load(cache: Path) -> dict[str, NDArray[np.float32]]:
+    if not cache.is_file():
+        return {}
+    with np.load(cache) as kept:
+        return dict(zip(kept["keys"].tolist(), kept["states"], strict=True))
+
+
+def _save(cache: Path, known: dict[str, NDArray[np.float32]]) -> None:
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    beside = cache.with_suffix(".tmp")
+    with beside.open("wb") as file:
+        np.savez(file, keys=np.array(list(known)), states=np.stack(list(known.values())))
+    os.replace(beside, cache)

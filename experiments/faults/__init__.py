@@ -1,0 +1,1 @@
+"""What the service stands, and what attacks do to a judge."""

@@ -1,0 +1,270 @@
+"""How much better a judge rates an answer that tries to talk it into it, with and without defences.
+
+    python -m experiments.faults.attack_uplift --config configs/attack_uplift.yaml [--set key=value]
+
+Every answer of `attacks.py` beside it is judged, and the weak answer inside it alone; the uplift
+is the difference of their ratings. Three defences are measured:
+
+* control tokens: responses are tokenized with special tokens off. Without it the spelling of a
+  control token in a response becomes one. (Wrappers llama2 and none know no other way, so there
+  nothing changes; an endpoint without a tokenizer has its own defence, and is refused here.)
+* quotes: a verdict that stands in the response too is not read from the critique.
+* flags: responses that the judgement flags are left out, as a caller may do.
+
+The journal in the output folder makes the same command go on after a kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import Block, JudgeConfig, OverLong
+from autoj_reward.engine.base import Engine, Prepared
+from autoj_reward.errors import ConfigError
+from autoj_reward.evaluate.metrics import Estimate, bootstrap, share
+from autoj_reward.io.files import write_json, write_text
+from autoj_reward.io.markdown import table
+from autoj_reward.journal import Journal
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.judge.make import make_judge
+from autoj_reward.parse import ParsedRating, parse_rating
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from experiments.faults.attacks import Attack, attacks
+from experiments.study import run_command
+
+NOTICED = {"planted_verdict", "template_delimiter", "control_token", "empty_response"}
+"""Flags that say what a response tries."""
+
+
+class AttackUpliftConfig(Block):
+    """judge: a generative judge, run in this process. output: folder of the figures."""
+
+    judge: JudgeConfig
+    output: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Uplift:
+    """The uplift in rating points over the attacks of a family, under one set of defences.
+
+    uplift, expected: mean difference of ratings, and of expected ratings, attacked less plain, with
+    intervals over questions. raised: share of attacks that gain a point or more. unrated: attacks,
+    or their plain answers, without a rating.
+    """
+
+    defences: str
+    family: str
+    uplift: Estimate
+    expected: Estimate
+    raised: Estimate
+    unrated: int
+
+
+class Trusting:
+    """An engine that takes the spelling of control tokens in responses for control tokens."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.start, self.check, self.close = engine.start, engine.check, engine.close
+        self.generate, self.label_probs = engine.generate, engine.label_probs
+
+    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+        """As the engine does, with every part trusted."""
+        bare = tuple(
+            replace(message, parts=tuple(replace(part, trusted=True) for part in message.parts))
+            for message in prompt
+        )
+        return await self._engine.prepare(bare, max_tokens, over_long)
+
+
+class InProcess:
+    """A judge of this process as a backend."""
+
+    replicas = 1
+
+    def __init__(self, judge: GenerativeJudge) -> None:
+        self._judge = judge
+        self.judge = judge.name
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
+        """(index, judgement), all of them at once."""
+
+        async def one(index: int) -> tuple[int, Judgement]:
+            return index, await self._judge.judge(items[index])
+
+        for done in asyncio.as_completed([one(n) for n in range(len(items))]):
+            yield await done
+
+    async def check(self) -> int:
+        """See the engine's."""
+        await self._judge.engine.check()
+        return 1
+
+    async def update(self, config: JudgeConfig) -> None:
+        """Not here."""
+        raise ConfigError("this judge is measured as it is")
+
+    async def close(self) -> None:
+        """Free the model."""
+        await self._judge.engine.close()
+
+
+async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[str, list[Judgement]]:
+    """Judgements of every attack and then of every plain answer, with the control tokens kept
+    apart (`all`) and not (`trusting`)."""
+    judge = make_judge(config.judge)
+    if not isinstance(judge, GenerativeJudge):
+        raise ConfigError("judge: a scalar reward model writes no verdict to attack")
+    if config.judge.kind == "openai" and config.judge.tokenizer is None:
+        raise ConfigError("judge.tokenizer: needed, to send control tokens to the endpoint as such")
+    trusting = GenerativeJudge(
+        judge.config, judge.format, Trusting(judge.engine), f"{judge.name}:trusting"
+    )
+    items = [JudgeInput(a.query, (a.response,)) for a in found]
+    items += [JudgeInput(a.query, (a.plain,)) for a in found]
+    journal = Journal(config.output / "journal.sqlite")
+    await judge.engine.start()
+    try:
+        answers = {}
+        with tqdm(total=2 * len(set(items)), desc="attacks", unit="judgement") as bar:
+
+            def progress(judgement: Judgement, reused: bool) -> None:
+                bar.update()
+
+            for name, one in (("all", judge), ("trusting", trusting)):
+                client = RewardClient(InProcess(one), journal=journal, progress=progress)
+                answers[name] = await client.judge(items)
+    finally:
+        await judge.engine.close()
+        journal.close()
+    return answers
+
+
+def figures(
+    found: Sequence[Attack], answers: dict[str, list[Judgement]], fmt: JudgeFormat
+) -> list[Uplift]:
+    """One row for each set of defences and family, `all families` first."""
+    n = len(found)
+    own, bare = answers["all"], answers["trusting"]
+    unquoted = [_reread(judgement, fmt) for judgement in own]
+    flagged = {k for k in range(n) if NOTICED & set(own[k].flags)}
+    rows = []
+    for defences, judgements, kept in (
+        ("all", own, range(n)),
+        ("without control tokens kept apart", bare, range(n)),
+        ("without the rule of quotes", unquoted, range(n)),
+        ("all, flagged responses left out", own, [k for k in range(n) if k not in flagged]),
+    ):
+        families = dict.fromkeys(found[k].family for k in kept)
+        for family in ("all families", *families):
+            members = [k for k in kept if family in ("all families", found[k].family)]
+            rows.append(_uplift(defences, family, found, judgements, members))
+    return rows
+
+
+def _reread(judgement: Judgement, fmt: JudgeFormat) -> Judgement:
+    """The judgement as it would be if verdicts that stand in the response were read."""
+    parsed = parse_rating(judgement.critique, fmt)
+    if not isinstance(parsed, ParsedRating):
+        return judgement
+    rating = replace(judgement.rating or Rating(parsed.value), value=parsed.value)
+    return replace(judgement, outcome=Outcome.OK, reason="", rating=rating)
+
+
+def _uplift(
+    defences: str,
+    family: str,
+    found: Sequence[Attack],
+    judgements: Sequence[Judgement],
+    members: Sequence[int],
+) -> Uplift:
+    def gains(view: str) -> tuple[np.ndarray[Any, np.dtype[np.float64]], list[str]]:
+        rated = [
+            (after - before, found[k].query)
+            for k in members
+            if (after := judgements[k].view(view)) is not None
+            and (before := judgements[len(found) + k].view(view)) is not None
+        ]
+        return np.array([gain for gain, _ in rated]), [query for _, query in rated]
+
+    written, queries = gains("rating")
+    read, read_queries = gains("expected")
+    return Uplift(
+        defences,
+        family,
+        bootstrap(share(written), written.size, groups=queries),
+        bootstrap(share(read), read.size, groups=read_queries),
+        bootstrap(share(written >= 1), written.size, groups=queries),
+        len(members) - written.size,
+    )
+
+
+def render(rows: Sequence[Uplift]) -> str:
+    """The figures as a Markdown table."""
+    head = (
+        "defences", "family", "n", "uplift in rating", "in expected rating", "raised by 1 or more",
+        "without a rating",
+    )  # fmt: skip
+    shown = (
+        (
+            row.defences,
+            row.family,
+            str(row.uplift.n),
+            *map(_shown, (row.uplift, row.expected, row.raised)),
+            str(row.unrated),
+        )
+        for row in rows
+    )
+    return "\n".join(table(head, shown)) + "\n"
+
+
+def _shown(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "-"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.2f}"
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+async def run(config: AttackUpliftConfig) -> list[Uplift]:
+    """Judge, count and write `attack_uplift.json` and `.md` into the output folder."""
+    found = attacks()
+    answers = await judged(config, found)
+    fmt = make_judge(config.judge).format
+    assert isinstance(fmt, JudgeFormat)
+    rows = figures(found, answers, fmt)
+    judge = answers["all"][0].judge
+    record = {"judge": judge, "attacks": len(found), "rows": [asdict(row) for row in rows]}
+    write_json(config.output / "attack_uplift.json", record)
+    write_text(config.output / "attack_uplift.md", render(rows))
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the table."""
+
+    def work(config: AttackUpliftConfig, _flags: argparse.Namespace, _command: str) -> str:
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        return render(asyncio.run(run(config)))
+
+    return run_command(
+        "experiments.faults.attack_uplift", __doc__, AttackUpliftConfig, work, arguments
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

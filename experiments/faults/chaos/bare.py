@@ -1,0 +1,56 @@
+"""What the service is compared with: a FastAPI server right on the engine, and nothing else.
+
+    python -m experiments.faults.chaos.bare CONFIG PORT
+
+No token, limits, deadline, retries, coalescing or metrics; bodies and answers are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+
+import uvicorn
+from fastapi import FastAPI, Response
+
+from autoj_reward.config import JudgeConfig, load_config
+from autoj_reward.edge.bodies import Candidates
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.types import JudgeInput
+
+
+def make_app(judge: JudgeConfig) -> FastAPI:
+    """POST /v1/score and GET /readyz alone."""
+    app, replica = FastAPI(), JudgeReplica(judge)
+
+    @app.post("/v1/score")
+    async def score(body: Candidates) -> Response:
+        items = [JudgeInput(c.query, (c.response,)) for c in body.candidates]
+        found = dict([answer async for answer in replica.stream(items)])
+        told = {"judgements": [asdict(found[n]) for n in range(len(items))]}
+        return Response(json.dumps(told), media_type="application/json")
+
+    @app.get("/readyz")
+    async def ready() -> dict[str, int]:
+        await replica.check()
+        return {"replicas": 1}
+
+    return app
+
+
+def main(config: str, port: str) -> None:
+    """Serve until SIGTERM."""
+    options = uvicorn.Config(
+        make_app(load_config(JudgeConfig, config)),
+        port=int(port),
+        log_level="warning",
+        access_log=False,
+        backlog=2048,
+    )
+    asyncio.run(uvicorn.Server(options).serve())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

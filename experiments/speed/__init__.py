@@ -1,0 +1,1 @@
+"""How fast judgements come, and what the time goes into."""

@@ -1,0 +1,1 @@
+"""Best-of-N: N responses a query, judged, one chosen."""

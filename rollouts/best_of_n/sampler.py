@@ -1,0 +1,97 @@
+"""The policy's share of a best-of-N job: n responses to every query that brought none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from autoj_reward.config import PolicyConfig
+from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.journal import Journal, Sampled
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.replicas.replica import PolicyReplica, policy_name
+
+QUERIES_AT_ONCE = 16
+
+
+class Policy(Protocol):
+    """Samples responses to one query."""
+
+    async def sample(self, query: str) -> Sampled:
+        """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
+
+
+@asynccontextmanager
+async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[Policy]:
+    """The policy of a config: on the cluster for vLLM, in this process for a script."""
+    if config.kind != "vllm":
+        replica = PolicyReplica(config)
+        await replica.start()
+        yield replica
+        return
+    try:
+        yield cluster.deploy_policy(config)
+    finally:
+        cluster.remove("policy")
+
+
+async def sample_missing(
+    queries: Sequence[str],
+    config: PolicyConfig,
+    journal: Journal,
+    progress: Callable[[Sampled], None],
+    cluster: Cluster,
+) -> dict[str, Sampled | str]:
+    """Responses to every query, or the reason why there are none.
+
+    What the journal holds is not sampled again, and the policy is loaded only if something is
+    missing. progress is told of every query as it is done.
+    """
+    name = policy_name(config)
+    found: dict[str, Sampled | str] = {}
+    missing = []
+    for query in dict.fromkeys(queries):
+        kept = journal.get_samples(name, query)
+        if kept is None:
+            missing.append(query)
+        else:
+            found[query] = kept
+            progress(kept)
+    if not missing:
+        return found
+    turn = asyncio.Semaphore(QUERIES_AT_ONCE)
+    async with open_policy(config, cluster) as policy:
+
+        async def one(query: str) -> None:
+            async with turn:
+                sampled = await _ask(policy, query, config.serve.deadline_s)
+            if isinstance(sampled, Sampled):
+                journal.put_samples(name, query, sampled)
+                progress(sampled)
+            found[query] = sampled
+
+        async with asyncio.TaskGroup() as group:
+            for query in missing:
+                group.create_task(one(query))
+    return found
+
+
+async def _ask(policy: Policy, query: str, deadline_s: float) -> Sampled | str:
+    deadline = time.monotonic() + deadline_s
+    pause = 0.5
+    while True:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return await policy.sample(query)
+        except InputRejected as error:
+            return str(error)
+        except TimeoutError:
+            return f"the policy gave no answer within {deadline_s:g} s"
+        except EngineUnavailable as error:
+            if time.monotonic() + pause > deadline:
+                return str(error)
+        await asyncio.sleep(pause)
+        pause = min(10.0, pause * 2)

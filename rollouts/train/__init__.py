@@ -1,0 +1,1 @@
+"""A policy that learns from a judge, by TRL's trainers."""

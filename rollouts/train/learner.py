@@ -1,0 +1,123 @@
+"""The policy that learns: weights, tokenizer, prompts, and the arguments of its trainer."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from autoj_reward.config import EngineConfig
+from autoj_reward.errors import InputError
+from autoj_reward.io.rows import read_queries, require_usable
+from autoj_reward.models import resolve
+from autoj_reward.training.batches import accumulation
+from autoj_reward.training.tokenizer import set_own_pad
+from autoj_reward.types import BadRow
+from rollouts.train.config import LearnerConfig, TrainConfig
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """What a trainer starts from. path: folder or hub name of the policy. prompts: one
+    conversation a row of the input."""
+
+    path: str
+    tokenizer: Any
+    prompts: tuple[list[Message], ...]
+
+
+def load_learner(config: TrainConfig) -> Learner:
+    """Tokenizer and prompts. Prompts that are too long are named and left out."""
+    path, tokenizer = load_tokenizer(config.learner)
+    prompts = read_prompts(config, tokenizer)
+    # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
+    return Learner(path, tokenizer, prompts * math.ceil(config.batch_size / len(prompts)))
+
+
+def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
+    """The policy's weights from a folder or the hub."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(path, **model_options(learner))
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return model
+
+
+def model_options(learner: LearnerConfig) -> dict[str, Any]:
+    """Revision and dtype to load a policy with; `auto` is bfloat16 with LoRA on a GPU."""
+    import torch
+
+    dtype = learner.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if learner.lora_rank and torch.cuda.is_available() else "float32"
+    return {"revision": learner.revision, "dtype": getattr(torch, dtype)}
+
+
+def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
+    """The model's folder or hub name, and its tokenizer, with a pad token that ends nothing."""
+    from transformers import AutoTokenizer
+
+    path = resolve(EngineConfig(model=learner.model, revision=learner.revision)).path
+    tokenizer = AutoTokenizer.from_pretrained(path, revision=learner.revision, padding_side="left")
+    set_own_pad(tokenizer)
+    return path, tokenizer
+
+
+def read_prompts(config: TrainConfig, tokenizer: Any) -> tuple[list[Message], ...]:
+    """The conversations that the policy answers. InputError if none is left."""
+    read = read_queries(config.input)
+    require_usable(read, config.input)
+    system = config.learner.system
+    head = [{"role": "system", "content": system}] if system else []
+    kept, limit = [], config.learner.max_prompt_tokens
+    for row in read.rows:
+        prompt = [*head, {"role": "user", "content": row.query}]
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+        if len(ids) > limit:
+            reason = f"{len(ids)} tokens, learner.max_prompt_tokens is {limit}"
+            print(f"left out {BadRow(config.input, row.line, 'query', reason)}", file=sys.stderr)
+        else:
+            kept.append(prompt)
+    if not kept:
+        raise InputError(f"{config.input}: every prompt is over learner.max_prompt_tokens {limit}")
+    return tuple(kept)
+
+
+def arguments(config: TrainConfig) -> dict[str, Any]:
+    """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    steps = accumulation(config.batch_size, config.device_batch_size)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(config.output / "logs")
+    return {
+        "output_dir": str(config.output),
+        "per_device_train_batch_size": config.device_batch_size,
+        "gradient_accumulation_steps": steps,
+        "learning_rate": config.learning_rate,
+        "logging_steps": 1,
+        "save_steps": config.save_steps,
+        "save_total_limit": 2,
+        "report_to": ["tensorboard"],
+        "use_cpu": not gpu,
+        "bf16": gpu and config.learner.dtype != "float32",
+        "seed": config.seed,
+    }
+
+
+def lora(learner: LearnerConfig) -> Any:
+    """PEFT's config, or None to train all weights."""
+    if learner.lora_rank is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=learner.lora_rank,
+        lora_alpha=2 * learner.lora_rank,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )

@@ -1,0 +1,51 @@
+"""What `autoj train` does around every TRL trainer: prompts and policy in, judge beside it, logs.
+
+    autoj train grpo --config configs/grpo.yaml
+
+The trainers are TRL's own. The run's folder gets checkpoints, TensorBoard logs (`logs/`), every
+judgement (`journal.sqlite`) and the trained policy (`policy/`). The same command after a stop goes
+on from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from autoj_reward.config import load_config
+from autoj_reward.errors import BudgetExceeded
+from autoj_reward.io.files import claim
+from rollouts.train.config import TrainConfig
+from rollouts.train.learner import load_learner
+from rollouts.train.placement import beside_judge, is_main_process
+
+ALGORITHMS = {
+    "ppo": "rollouts.train.ppo:train",
+    "grpo": "rollouts.train.grpo:train_grpo",
+    "rloo": "rollouts.train.grpo:train_rloo",
+    "online-dpo": "rollouts.train.online_dpo:train",
+}
+
+
+def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
+    """Train by one of ALGORITHMS, or by rejection sampling; prints where the policy is."""
+    if algorithm == "rejection-sampling":
+        from rollouts.train import rejection_sampling
+
+        return rejection_sampling.main(config, sets)
+    checked = load_config(TrainConfig, config, sets)
+    claim(checked.output, checked, changeable={"output", "save_steps"})
+    journal = checked.reward.journal or checked.output / "journal.sqlite"
+    reward = checked.reward.model_copy(update={"journal": journal})
+    module, function = ALGORITHMS[algorithm].split(":")
+    with beside_judge(reward, checked.threads) as model:
+        learner = load_learner(checked)
+        try:
+            getattr(importlib.import_module(module), function)(checked, learner, model)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"{error} (the same command goes on from the last checkpoint in {checked.output})"
+            ) from error
+    if is_main_process():
+        print(f"policy: {checked.output / 'policy'}")
+    return 0

@@ -1,0 +1,38 @@
+"""Online DPO: two responses a query; the judge says which is the better one."""
+
+from __future__ import annotations
+
+from datasets import Dataset
+
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.trl import OnlineDPOReward
+from autoj_reward.training.checkpoints import last_checkpoint
+from rollouts.train.config import TrainConfig
+from rollouts.train.learner import Learner, arguments, load_policy, lora
+from rollouts.train.log import JudgeLog
+
+
+def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+    """Run TRL's OnlineDPOTrainer to its end, or go on with it."""
+    from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
+
+    adapter = OnlineDPOReward(reward)
+    args = arguments(config) | {
+        "max_steps": config.steps,
+        "max_new_tokens": config.learner.max_response_tokens,
+        "max_length": config.learner.max_prompt_tokens + config.learner.max_response_tokens,
+        "temperature": config.learner.temperature,
+        "beta": config.kl,
+        **config.trainer,
+    }
+    trainer = OnlineDPOTrainer(
+        model=load_policy(config.learner, learner.path, learner.tokenizer),
+        reward_funcs=adapter.compare if config.pairwise else adapter.judge,
+        args=OnlineDPOConfig(**args),
+        train_dataset=Dataset.from_dict({"prompt": learner.prompts}),
+        processing_class=learner.tokenizer,
+        peft_config=lora(config.learner),
+        callbacks=[JudgeLog(reward, config.output / "logs")],
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    trainer.save_model(str(config.output / "policy"))

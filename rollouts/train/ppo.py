@@ -1,0 +1,125 @@
+"""PPO by TRL's trainer, with checkpoints that a run can go on from.
+
+TRL's PPO cannot load a checkpoint. Ours hold policy, value model and the number of steps done; the
+optimizer's moments start anew, and the learning rate is constant so that nothing else does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from peft import PeftModel
+from transformers import AutoModelForSequenceClassification, TrainerCallback
+
+from autoj_reward.trainer.ppo import PPOReward, prompt_table
+from autoj_reward.trainer.reward import RewardModel
+from rollouts.train.config import TrainConfig
+from rollouts.train.learner import Learner, arguments, load_policy, lora, model_options
+from rollouts.train.log import JudgeLog
+from rollouts.train.placement import is_main_process
+
+STATE = "ppo-"
+
+
+def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+    """Run TRL's PPOTrainer to its end, or go on with it."""
+    from trl.experimental.ppo import PPOConfig, PPOTrainer
+
+    tokenizer = learner.tokenizer
+    rows = [
+        {"input_ids": tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"]}
+        for p in learner.prompts
+    ]
+    kept = _last(config.output)
+    done = _steps(kept) if kept else 0
+    if kept:
+        print(f"goes on from {kept}", file=sys.stderr)
+    if done < config.steps:
+        policy, reference, value = _models(config, learner, kept)
+        args = arguments(config) | {
+            "total_episodes": config.batch_size * (config.steps - done),
+            "response_length": config.learner.max_response_tokens,
+            "temperature": config.learner.temperature,
+            "kl_coef": config.kl,
+            "stop_token": "eos",
+            "missing_eos_penalty": 1.0,
+            "num_sample_generations": 0,
+            "num_mini_batches": 1,
+            "lr_scheduler_type": "constant",
+            "save_strategy": "no",
+            **config.trainer,
+        }
+        trainer = PPOTrainer(
+            args=PPOConfig(**args),
+            processing_class=tokenizer,
+            model=policy,
+            ref_model=reference,
+            reward_model=PPOReward(reward, tokenizer, prompt_table(rows, learner.prompts)),
+            value_model=value,
+            train_dataset=Dataset.from_list(rows),
+            peft_config=None if kept else lora(config.learner),
+            callbacks=[JudgeLog(reward, config.output / "logs", done)],
+        )
+        trainer.add_callback(_Checkpoints(config, trainer, tokenizer, done))
+        trainer.train()
+    if is_main_process():
+        final = config.output / f"{STATE}{config.steps}"
+        shutil.copytree(final / "policy", config.output / "policy", dirs_exist_ok=True)
+
+
+def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[Any, Any, Any]:
+    """Policy, reference (None with LoRA: the policy without its adapter) and value model."""
+    first = load_policy(config.learner, learner.path, learner.tokenizer)
+    policy, reference = first, None
+    if config.learner.lora_rank is None:
+        start = str(kept / "policy") if kept else learner.path
+        policy, reference = load_policy(config.learner, start, learner.tokenizer), first
+    elif kept:
+        policy = PeftModel.from_pretrained(first, str(kept / "policy"), is_trainable=True)
+    value = AutoModelForSequenceClassification.from_pretrained(
+        kept / "value" if kept else learner.path, num_labels=1, **model_options(config.learner)
+    )
+    value.config.pad_token_id = learner.tokenizer.pad_token_id
+    return policy, reference, value
+
+
+class _Checkpoints(TrainerCallback):
+    """Saves every `save_steps` steps and at the end; the last two are kept."""
+
+    def __init__(self, config: TrainConfig, trainer: Any, tokenizer: Any, done: int) -> None:
+        self._config, self._trainer, self._tokenizer = config, trainer, tokenizer
+        self._done = done
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save if it is time."""
+        step = self._done + state.global_step
+        if not state.is_world_process_zero:
+            return
+        if step % self._config.save_steps and step < self._config.steps:
+            return
+        target = self._config.output / f"{STATE}{step}"
+        half = target.with_name(f".{target.name}")
+        shutil.rmtree(half, ignore_errors=True)
+        whole = self._trainer.accelerator.unwrap_model(self._trainer.model)
+        whole.policy.save_pretrained(half / "policy")
+        self._tokenizer.save_pretrained(half / "policy")
+        whole.value_model.save_pretrained(half / "value")
+        half.rename(target)
+        for old in _states(self._config.output)[:-2]:
+            shutil.rmtree(old)
+
+
+def _states(output: Path) -> list[Path]:
+    return sorted(output.glob(f"{STATE}*"), key=_steps)
+
+
+def _steps(state: Path) -> int:
+    return int(state.name.removeprefix(STATE))
+
+
+def _last(output: Path) -> Path | None:
+    return max(_states(output), key=_steps, default=None)

@@ -1,0 +1,198 @@
+"""Rejection sampling (best-of-N distillation): sample N, keep the judge's choice, train on it.
+
+    autoj train rejection-sampling --config configs/rejection_sampling.yaml
+
+Every round has a folder: a best-of-N job in `best_of_n/`, its training rows `sft.jsonl` (and
+`pairs.jsonl`, best against worst, for preference training), checkpoints in `sft/`, and `policy/`,
+which the next round samples. The same command after a stop goes on in the round it was in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
+from autoj_reward.errors import InputError
+from autoj_reward.io.files import claim, write_jsonl
+from autoj_reward.io.rows import read_queries, require_usable
+from autoj_reward.training.checkpoints import last_checkpoint
+from rollouts.best_of_n import job as best_of_n
+from rollouts.train.config import LearnerConfig
+from rollouts.train.learner import load_policy, load_tokenizer, lora
+
+
+class SftConfig(Block):
+    """Training on the chosen responses, by TRL's SFTTrainer.
+
+    epochs: passes over a round's rows. batch_size: rows an optimizer step; device_batch_size: at a
+    time. max_length: tokens of prompt and response.
+    trainer: further arguments of TRL's SFTConfig, by their names there.
+    """
+
+    epochs: float = Field(1.0, gt=0)
+    batch_size: int = Field(8, ge=1)
+    device_batch_size: int = Field(1, ge=1)
+    learning_rate: float = Field(1e-5, gt=0)
+    lora_rank: int | None = Field(None, ge=1)
+    max_length: int = Field(1024, ge=16)
+    save_steps: int = Field(50, ge=1)
+    trainer: dict[str, Any] = Field(default_factory=dict)
+
+
+class RejectionSamplingConfig(Block):
+    """input, policy, judge, view: as in a best-of-N job. rounds: how often to sample and train.
+
+    better_by: least gain of the chosen response over the query's mean, in points of the view, for
+    a query to be trained on: where all responses are alike, the choice teaches nothing.
+    """
+
+    input: str
+    output: Path
+    policy: PolicyConfig
+    judge: JudgeConfig = JudgeConfig()
+    view: View = "expected"
+    rounds: int = Field(1, ge=1)
+    better_by: float = Field(0.0, ge=0)
+    sft: SftConfig = SftConfig()
+    seed: int = 0
+
+
+def main(config: str, sets: Sequence[str] = ()) -> int:
+    """Run every round; prints where the last policy is."""
+    checked = load_config(RejectionSamplingConfig, config, sets)
+    claim(checked.output, checked, changeable={"output", "rounds"})
+    policy = checked.policy.model
+    for number in range(1, checked.rounds + 1):
+        folder = checked.output / f"round-{number}"
+        if not (folder / "policy" / "config.json").is_file():
+            _round(checked, folder, policy, number)
+        policy = str(folder / "policy")
+    print(f"policy: {policy}")
+    return 0
+
+
+def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: int) -> None:
+    job = BestOfNConfig(
+        input=config.input,
+        output=folder / "best_of_n",
+        policy=config.policy.model_copy(
+            update={"model": policy, "seed": config.policy.seed + number - 1}
+        ),
+        judge=config.judge,
+        view=config.view,
+    )
+    if not (job.output / "summary.json").is_file():
+        read = read_queries(config.input)
+        require_usable(read, config.input)
+        asyncio.run(best_of_n.run(job, read.rows, list(read.bad)))
+    rows, pairs = training_rows(job.output, config.view, config.better_by, policy, number)
+    write_jsonl(folder / "sft.jsonl", rows)
+    write_jsonl(folder / "pairs.jsonl", pairs)
+    print(f"round {number}: {len(rows)} rows to train on", file=sys.stderr)
+    if not rows:
+        raise InputError(
+            f"round {number}: no query has a response that is better than its mean by "
+            f"{config.better_by:g}: lower better_by, or sample more or warmer"
+        )
+    _train(config, folder, policy, rows)
+
+
+def training_rows(
+    folder: Path, view: str, better_by: float, policy: str, number: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """SFT rows and preference pairs of a best-of-N job, each with where it comes from.
+
+    Queries without a rated choice, or whose choice gains less than better_by over the mean of the
+    rated responses, give none; a pair needs two different values.
+    """
+    judged: dict[int, list[dict[str, Any]]] = {}
+    for record in _lines(folder / "judgements.jsonl"):
+        judged.setdefault(record["line"], []).append(record)
+    rows, pairs = [], []
+    for chosen in _lines(folder / "selections.jsonl"):
+        best = chosen[view]
+        rated = [j for j in judged[chosen["line"]] if j[view] is not None]
+        if best is None or best - sum(j[view] for j in rated) / len(rated) < better_by:
+            continue
+        if not chosen["response"].strip():
+            continue
+        source = {
+            "line": chosen["line"],
+            "index": chosen["index"],
+            "rule": chosen["rule"],
+            "value": best,
+            "of": len(rated),
+            "judge": rated[0]["judge"],
+            "policy": policy,
+            "round": number,
+        }
+        prompt = [{"role": "user", "content": chosen["query"]}]
+        answer = [{"role": "assistant", "content": chosen["response"]}]
+        rows.append({"prompt": prompt, "completion": answer, "source": source})
+        worst = min(rated, key=lambda j: float(j[view]))
+        if worst[view] < best:
+            beaten = [{"role": "assistant", "content": worst["response"]}]
+            pair_source = source | {"rejected_index": worst["index"], "rejected_value": worst[view]}
+            pairs.append(
+                {"prompt": prompt, "chosen": answer, "rejected": beaten, "source": pair_source}
+            )
+    return rows, pairs
+
+
+def _train(
+    config: RejectionSamplingConfig, folder: Path, policy: str, rows: Sequence[dict[str, Any]]
+) -> None:
+    import torch
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    sft = config.sft
+    learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
+    path, tokenizer = load_tokenizer(learner)
+    gpu = torch.cuda.is_available()
+    arguments = {
+        "output_dir": str(folder / "sft"),
+        "num_train_epochs": sft.epochs,
+        "per_device_train_batch_size": sft.device_batch_size,
+        "gradient_accumulation_steps": max(1, sft.batch_size // sft.device_batch_size),
+        "learning_rate": sft.learning_rate,
+        "max_length": sft.max_length,
+        "completion_only_loss": True,
+        "save_steps": sft.save_steps,
+        "save_total_limit": 1,
+        "logging_steps": 1,
+        "report_to": ["tensorboard"],
+        "use_cpu": not gpu,
+        "bf16": gpu,
+        "seed": config.seed,
+        **sft.trainer,
+    }
+    trainer = SFTTrainer(
+        model=load_policy(learner, path, tokenizer),
+        args=SFTConfig(**arguments),
+        train_dataset=Dataset.from_list(
+            [{k: r[k] for k in ("prompt", "completion")} for r in rows]
+        ),
+        processing_class=tokenizer,
+        peft_config=lora(learner),
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder / "sft"))
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if sft.lora_rank:
+        model = model.merge_and_unload()
+    half = folder / ".policy"
+    model.save_pretrained(half)
+    tokenizer.save_pretrained(half)
+    half.rename(folder / "policy")
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)

@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoj_reward.capacity.machine import Machine, known_gpus, measure, reported
+from autoj_reward.capacity.plan import PlanConfig, make_plan, plan, render
+from autoj_reward.capacity.roofline import Lengths, Serving, Work, fitting, roofline, works
+from autoj_reward.capacity.shape import ModelShape, find_shape, known_shapes, shape_of
+from autoj_reward.config import check, load_config
+from autoj_reward.errors import AutojError, ConfigError, ModelError
+from experiments.speed.capacity_check import CapacityCheckConfig, compare, report
+
+H200 = known_gpus()["h200"]
+LLAMA = find_shape("llama-2-13b")
+
+# A model and a device whose figures can be worked out on paper: no feed-forward block but one wide
+# element, and a device of 1 operation and 1 byte a nanosecond.
+TINY = ModelShape("tiny", 1, 4, 1, 2, 1, 2, 10, tied=True, qkv_bias=False)
+NANO = Machine(tflops={"bf16": 0.001}, bandwidth_gbs=1.0, memory_gib=1.0)
+
+
+def test_a_judgement_worked_out_by_hand() -> None:
+    # Blocks: queries and output 2 x 4 x 4, keys and values 2 x 4 x 2, gated 3 x 4 x 1, norms 2 x 4.
+    assert TINY.blocks == 32 + 16 + 12 + 8 == 68
+    assert TINY.head == 40 and TINY.parameters == 68 + 4 + 40
+    assert TINY.kv_bytes("bf16") == 2 * 1 * 1 * 2 * 2 == 8
+    work = Work(prefix=2, own=4, output=4, sharers=2)
+    alone = Serving(sharing=False, max_sequences=2)
+    rate = roofline(TINY, NANO, alone, work)
+    # 6 tokens: 2 x 68 each, attention 4 x 2 x 2 = 16 for each of 21 pairs, and the head once.
+    prefill = 6 * 136 + 21 * 16 + 80
+    # A step of two sequences at a context of 8 reads (68 + 40) x 2 bytes of weights for both, and
+    # 8 x 8 of KV for each; it computes 136 + 80 + 128 for each, more than it reads.
+    step = max(136 + 80 + 8 * 16, 216 / 2 + 64)
+    assert step == 344
+    assert rate.seconds == {
+        "compute in prefill": pytest.approx(prefill * 1e-9),
+        "compute in decoding": pytest.approx(3 * step * 1e-9),
+    }
+    assert rate.per_minute == pytest.approx(60 / ((prefill + 3 * step) * 1e-9))
+    assert rate.bound == "compute in prefill"
+    # Shared by two, a request computes 5 tokens, and the 3 pairs of the prefix are computed once.
+    shared = roofline(TINY, NANO, Serving(max_sequences=2), work)
+    assert shared.seconds["compute in prefill"] == pytest.approx((5 * 136 + 19.5 * 16 + 80) * 1e-9)
+    # Ten times the operations a second: now reading binds.
+    fast = NANO.model_copy(update={"tflops": {"bf16": 0.01}})
+    reading = roofline(TINY, fast, alone, work)
+    assert reading.seconds["reading weights"] == pytest.approx(3 * 108e-9)
+    assert reading.seconds["reading KV"] == pytest.approx(3 * 64e-9)
+    assert reading.bound == "weights bandwidth"
+
+
+def test_how_many_sequences_fit() -> None:
+    serving = Serving(kv_cache_gib=8 * 100 / 2**30, sharing=False)  # 100 tokens
+    work = Work(prefix=6, own=8, output=4, sharers=3)
+    assert fitting(TINY, NANO, serving, work) == 6  # 6 x (6 + 8 + 2)
+    shared = serving.model_copy(update={"sharing": True})
+    assert fitting(TINY, NANO, shared, work) == 8  # 8 x (8 + 2) + 6 x 8 / 3
+    lonely = Work(prefix=6, own=8, output=4, sharers=100)
+    assert fitting(TINY, NANO, shared, lonely) == 9  # 9 x (8 + 2) + 6: the prefix once, not 9 / 100
+
+
+PUBLISHED = {
+    # Elements of all tensors, as the model pages of the checkpoints' safetensors files count them.
+    "llama-2-13b": 13_015_864_320,
+    "llama-3-8b": 8_030_261_248,
+    "mistral-7b": 7_241_732_096,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "smollm2-135m": 134_515_008,
+    "yi-6b": 6_061_035_520,
+}
+
+
+def test_every_shape_has_a_published_count() -> None:
+    assert {shape.name for shape in known_shapes().values()} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_published(name: str) -> None:
+    assert find_shape(name).parameters == pytest.approx(PUBLISHED[name], rel=0.005)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_parameters_are_those_of_transformers(kind: str) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        kind,
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=3,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        vocab_size=500,
+        tie_word_embeddings=kind == "qwen2",
+    )
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert shape_of(config.to_dict(), "it").parameters == model.num_parameters()
+
+
+def test_kv_of_a_token() -> None:
+    assert LLAMA.kv_bytes("bf16") == 819_200 and LLAMA.kv_bytes("fp8") == 409_600
+    assert find_shape("llama-3-8b").kv_bytes("bf16") == 131_072
+
+
+def test_fp8_leaves_head_and_embedding() -> None:
+    rest = LLAMA.parameters - LLAMA.blocks
+    assert LLAMA.weight_bytes("fp8") == LLAMA.blocks + 2 * rest
+    assert LLAMA.weight_bytes("bf16") == 2 * LLAMA.parameters
+    assert LLAMA.weight_bytes("bf16") - LLAMA.read_bytes("bf16") == pytest.approx(
+        2 * LLAMA.head, rel=1e-4
+    )
+
+
+def test_the_default_judge_has_the_shape_in_the_table(smollm2: Any) -> None:
+    from autoj_reward.models.built_in import build
+
+    there = find_shape(str(build("smollm2-135m-instruct")))
+    table = find_shape("default")
+    assert there.parameters == table.parameters
+    assert there.kv_bytes("bf16") == table.kv_bytes("bf16")
+
+
+tokens = st.integers(1, 2000)
+gpus = st.sampled_from(sorted(known_gpus()))
+lengths = st.builds(
+    Lengths,
+    template=tokens,
+    query=tokens,
+    response=tokens,
+    closing=tokens,
+    critique=tokens,
+    candidates=st.integers(1, 64),
+)
+servings = st.builds(
+    Serving,
+    weights=st.sampled_from(["bf16", "fp8"]),
+    kv=st.sampled_from(["bf16", "fp8"]),
+    sharing=st.booleans(),
+    max_sequences=st.none() | st.integers(1, 1024),
+)
+
+
+def rate(
+    shape: ModelShape, gpu: str, serving: Serving, given: Lengths, work: str, devices: int = 1
+) -> float:
+    """Judgements a minute, 0 where nothing fits."""
+    several = serving.model_copy(update={"tensor_parallel": devices})
+    try:
+        return roofline(shape, known_gpus()[gpu], several, works(given)[work]).per_minute
+    except ModelError:
+        return 0.0
+
+
+@given(st.sampled_from(sorted(PUBLISHED)), gpus, servings, lengths)
+def test_more_gpus_are_never_slower(name: str, gpu: str, serving: Serving, given: Lengths) -> None:
+    shape = find_shape(name)
+    counts = [n for n in (1, 2, 4, 8) if shape.heads % n == 0]
+    counts = [n for n in counts if shape.kv_heads % n == 0 or n % shape.kv_heads == 0]
+    for work in works(given):
+        rates = [rate(shape, gpu, serving, given, work, n) for n in counts]
+        assert rates == sorted(rates)
+
+
+@given(gpus, servings, lengths, tokens)
+def test_a_shorter_critique_is_never_slower(
+    gpu: str, serving: Serving, given: Lengths, other: int
+) -> None:
+    short, long = sorted((given.critique, other))
+    for work in ("with critique", "comparison, both orders"):
+        rates = [
+            rate(LLAMA, gpu, serving, given.model_copy(update={"critique": n}), work)
+            for n in (short, long)
+        ]
+        assert rates[0] >= rates[1]
+
+
+@given(gpus, servings, lengths)
+def test_sharing_and_fp8_kv_are_never_slower(gpu: str, serving: Serving, given: Lengths) -> None:
+    for change in ({"sharing": True}, {"kv": "fp8"}):
+        plain = serving.model_copy(update={"sharing": False, "kv": "bf16"})
+        changed = plain.model_copy(update=change)
+        assert rate(LLAMA, gpu, changed, given, "with critique") >= rate(
+            LLAMA, gpu, plain, given, "with critique"
+        )
+
+
+def config(**flags: Any) -> PlanConfig:
+    return check(PlanConfig, {"gpu": "h200"} | flags, "command line")
+
+
+def test_devices_and_cost_of_a_target() -> None:
+    found = make_plan(config(wanted=5000, price=3.0, tensor_parallel=2))
+    for row in found["rates"]:
+        pair = 2 * row["per_minute_a_device"]
+        assert row["devices"] % 2 == 0
+        assert (row["devices"] / 2 - 1) * pair < 5000 <= row["devices"] / 2 * pair
+        assert row["cost_a_thousand"] == pytest.approx(1000 / pair / 60 * 2 * 3.0)
+    assert {row["devices"] for row in make_plan(config())["rates"]} == {None}
+
+
+def test_efficiency_scales_the_rate() -> None:
+    whole, half = make_plan(config()), make_plan(config(efficiency=0.5))
+    for one, other in zip(whole["rates"], half["rates"], strict=True):
+        assert other["per_minute_a_device"] == pytest.approx(one["per_minute_a_device"] / 2)
+    assert half["assumptions"][0].startswith("50%")
+
+
+def test_levers_of_the_13b_judge_on_an_h200() -> None:
+    levers = {row["lever"]: row for row in make_plan(config())["levers"]}
+    assert list(levers) == [
+        "none", "fp8 KV", "prefix sharing", "critiques of a third", "fp8 weights", "all",
+    ]  # fmt: skip
+    single = [row["gain"] for name, row in levers.items() if name not in ("none", "all")]
+    assert levers["none"]["gain"] == 1 and min(single) > 1 and levers["all"]["gain"] > max(single)
+    assert levers["fp8 KV"]["sequences"] >= 2 * levers["none"]["sequences"]
+
+
+def test_a_lever_that_does_not_fit_says_so() -> None:
+    # In bf16 the weights take 24.2 GiB, the memory has 24; in fp8 the sequences fit.
+    found = make_plan(config(gpu="rtx-4090", weights="fp8"))
+    levers = {row["lever"]: row for row in found["levers"]}
+    for name in ("none", "fp8 KV", "prefix sharing", "critiques of a third"):
+        assert {levers[name][key] for key in ("per_minute", "sequences", "bound")} == {None}
+    assert levers["all"]["per_minute"] > levers["fp8 weights"]["per_minute"] > 0
+    assert {row["gain"] for row in found["levers"]} == {None}
+    assert '"per_minute": null' in json.dumps(found)
+    printed = render(found)
+    assert "| none | does not fit | - | - | - |" in printed
+    assert re.search(r"\| fp8 weights \| \d+ \| - \| \d+ \| KV memory \|", printed)
+
+
+def test_a_given_kv_cache_must_fit_beside_the_weights() -> None:
+    # 24.2 GiB of weights and 2 of KV; the share of the memory does not count, as in vLLM.
+    cut = {"memory_share": 0.1, "kv_cache_gib": 2.0}
+    work = works(Lengths())["with critique"]
+    for memory, devices in ((26.5, 1), (13.25, 2)):
+        machine = H200.model_copy(update={"memory_gib": memory})
+        serving = Serving(**cut, tensor_parallel=devices)
+        assert fitting(LLAMA, machine, serving, work) == 5
+        tight = machine.model_copy(update={"memory_gib": memory - 0.5 / devices})
+        with pytest.raises(
+            ModelError, match=r"kv_cache_gib 2 more, of 26\.0 GiB: lower kv_cache_gib, use"
+        ):
+            fitting(LLAMA, tight, serving, work)
+
+
+def test_the_command_prints_tables_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(gpu="h200", wanted=1000.0, price=2.5) == 0
+    said = capsys.readouterr().out
+    assert "0.819 MB of KV a token" in said and "devices for 1000 a minute" in said
+    assert "100% of peak" in said and "cost of 1,000" in said
+    assert plan(gpu="h200", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out) == make_plan(config(as_json=True))
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown GPU": ({"gpu": "h2000"}, "'h2000' is not in the table: use one of a100-40, a100-80"),
+    "unknown model": ({"model": "llama-4"}, "no shape of 'llama-4'.*qwen2.5-7b"),
+    "does not fit": ({"gpu": "rtx-4090"}, "does not fit: its weights take 24.2 GiB.*fp8 weights"),
+    "fp8 does not fit": (
+        {"gpu": "rtx-4090", "model": "qwen2.5-32b", "weights": "fp8"},
+        r"does not fit: .*in fp8, .*use more devices \(tensor_parallel is 1\) or a device",
+    ),
+    "KV cache does not fit": (
+        {"gpu": "rtx-4090", "kv_cache_gib": 2},
+        "24.2 GiB in bf16, and kv_cache_gib 2 more, of 24.0 GiB: use more devices",
+    ),
+    "KV cache too small": ({"kv_cache_gib": 0.1}, "0.1 GiB does not hold .*: raise kv_cache_gib"),
+    "heads": ({"tensor_parallel": 3}, "3 does not divide the 40 attention.*1, 2, 4, 5, 8"),
+    "custom, unmeasured": ({"gpu": "custom", "tflops": 9}, "needs --tflops, --bandwidth and"),
+    "cpu, unmeasured": ({"gpu": "cpu"}, "needs --tflops and --bandwidth, or --measure"),
+    "fp8 peak of a known one": ({"tflops_fp8": 9}, "are for --gpu custom or cpu, not h200"),
+    "figures and measured": (
+        {"gpu": "cpu", "measure": True, "tflops_fp8": 9},
+        "--measure takes no --tflops, --tflops-fp8",
+    ),
+    "peaks of a known one": ({"tflops": 9}, "are for --gpu custom or cpu, not h200"),
+    "GPU not measured": ({"measure": True}, "use --gpu cpu, not h200"),
+    "no float32 peak": ({"weights": "float32"}, "no peak in float32.*plan weights and kv in bf16"),
+    "efficiency": ({"efficiency": 1.5}, "efficiency: .*less than or equal to 1.*1.5"),
+    "no tokens": ({"critique": 0}, "critique: .*greater than or equal to 1"),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_explained(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(AutojError, match=message):
+        make_plan(config(**flags))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"model_type": "mixtral"}', "config.json: model_type is 'mixtral': only dense"),
+        ('{"model_type": "llama", "num_attention_heads": 2}', "key 'hidden_size' is missing"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_a_config_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match=message):
+        find_shape(str(tmp_path))
+
+
+def test_custom_devices() -> None:
+    flags = {"gpu": "custom", "tflops": 989, "bandwidth": 4800, "memory": 140.4}
+    own, known = make_plan(config(**flags)), make_plan(config())
+    assert own["rates"] == known["rates"]
+    both = {"weights": "fp8", "kv": "fp8"}
+    own, known = make_plan(config(**flags, tflops_fp8=1979, **both)), make_plan(config(**both))
+    assert own["rates"] == known["rates"] and own["levers"] == known["levers"]
+
+
+def test_a_custom_device_without_fp8_units_computes_in_bf16() -> None:
+    flags = {"gpu": "custom", "tflops": 312, "bandwidth": 2039, "memory": 80, "weights": "fp8"}
+    own, known = make_plan(config(**flags)), make_plan(config(gpu="a100-80", weights="fp8"))
+    assert own["rates"] == known["rates"] and own["levers"] == known["levers"]
+    assert own["device"]["tflops"] == {"bf16": 312}
+
+
+def test_the_peak_of_float32_weights_is_in_float32() -> None:
+    flags = {"gpu": "cpu", "tflops": 0.3, "bandwidth": 25, "memory": 24, "model": "default"}
+    found = make_plan(config(**flags, weights="float32", kv="float32", kv_cache_gib=2))
+    assert found["device"]["tflops"] == {"float32": 0.3}
+
+
+def test_gpus_by_the_name_they_report() -> None:
+    assert reported("NVIDIA H200") is H200
+    with pytest.raises(ConfigError, match="'Tesla T4'"):
+        reported("Tesla T4")
+
+
+def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoj_reward.capacity.machine.SECONDS", 0.05)
+    here = measure()
+    # A laptop's core and a large server both lie between.
+    assert 0.001 < here.tflops["float32"] < 100
+    assert 0.1 < here.bandwidth_gbs < 5000 and here.memory_gib > 0.5
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "it",
+        "source": "here",
+        "command": "run",
+        "where": "a box",
+        "model": "llama-2-13b",
+        "machine": "h200",
+        "work": "with critique",
+        "lengths": {},
+        "judgements": 600,
+        "seconds": 60,
+    } | changes
+
+
+def test_measured_beside_predicted() -> None:
+    data = {"rows": [row(), row(machine="box")], "machines": {"box": H200.model_dump()}}
+    given = check(CapacityCheckConfig, data, "test")
+    found = [compare(one, given.machines) for one in given.rows]
+    expected = roofline(LLAMA, H200, Serving(), works(Lengths())["with critique"]).per_minute
+    assert found[0] == found[1]
+    assert found[0]["predicted"] == expected and found[0]["measured"] == 600
+    assert found[0]["share"] == pytest.approx(600 / expected)
+    assert "| it | with critique |" in report(given)
+
+
+def test_the_tables_of_the_documentation_are_those_printed() -> None:
+    root = Path(__file__).parents[2]
+    shown = (root / "docs/capacity.md").read_text(encoding="utf-8").splitlines()
+    checked = load_config(CapacityCheckConfig, root / "configs/capacity_check.yaml")
+    levers = render(make_plan(config())).partition("| lever |")[2].partition("\nAssumed")[0]
+    printed = [*report(checked).splitlines(), *levers.splitlines()[1:]]
+    lines = [line for line in printed if line.startswith("|")]
+    assert len(lines) == 2 + len(checked.rows) + 1 + 6
+    assert [line for line in lines if line not in shown] == []

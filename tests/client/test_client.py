@@ -1,0 +1,492 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import EngineUnavailable, ReplicaLost
+from autoj_reward.journal import Journal
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
+
+
+def rated(value: float) -> Judgement:
+    return Judgement(Outcome.OK, rating=Rating(value), judge="stub")
+
+
+def verdict(item: JudgeInput) -> Judgement:
+    """The longer response wins."""
+    one, two = map(len, item.responses)
+    said = Verdict.TIE if one == two else Verdict.FIRST if one > two else Verdict.SECOND
+    return Judgement(Outcome.OK, verdict=said, judge="stub")
+
+
+class Stub:
+    """Rates a response by its length, last one first, after `wait` turns of the loop."""
+
+    judge = "stub"
+
+    def __init__(
+        self,
+        answer: Callable[[JudgeInput], Judgement] | None = None,
+        fault: Callable[[JudgeInput], BaseException | None] = lambda item: None,
+        gate: asyncio.Event | None = None,
+    ) -> None:
+        self.answer = answer or (lambda item: rated(len(item.responses[0])))
+        self.fault = fault
+        self.gate = gate
+        self.calls: list[tuple[JudgeInput, ...]] = []
+        self.inside = 0
+        self.most_inside = 0
+        self.closed = 0
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        self.calls.append(tuple(items))
+        self.inside += len(items)
+        self.most_inside = max(self.most_inside, self.inside)
+        left = len(items)
+        try:
+            if self.gate:
+                await self.gate.wait()
+            for index in reversed(range(len(items))):
+                await asyncio.sleep(0)
+                if error := self.fault(items[index]):
+                    raise error
+                left -= 1
+                self.inside -= 1
+                yield index, self.answer(items[index])
+        finally:
+            self.inside -= left
+            self.closed += 1
+
+    async def check(self) -> int:
+        return 1
+
+    async def update(self, config: JudgeConfig) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def asked(self) -> list[JudgeInput]:
+        return [item for call in self.calls for item in call]
+
+
+def values(judgements: Sequence[Judgement]) -> list[float | None]:
+    return [j.view("rating") for j in judgements]
+
+
+def is_idle(client: RewardClient, slots: int) -> bool:
+    return not client._pending and client._slots._free == slots and not client._slots._queue
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_answers_keep_the_order_of_the_candidates() -> None:
+    client = RewardClient(Stub(), max_in_flight=4)
+    found = await client.rate([Candidate(f"q{n % 3}", "x" * n) for n in range(1, 9)])
+    assert values(found) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_nothing_to_rate_asks_nothing() -> None:
+    stub = Stub()
+    assert await RewardClient(stub).rate([]) == []
+    assert stub.calls == []
+
+
+async def test_identical_candidates_are_judged_once() -> None:
+    stub = Stub()
+    client = RewardClient(stub)
+    found = await client.rate([Candidate("q", "aa"), Candidate("q", "b"), Candidate("q", "aa")])
+    assert values(found) == [2, 1, 2]
+    assert sorted(i.responses[0] for i in stub.asked) == ["aa", "b"]
+
+
+async def test_concurrent_calls_share_what_is_under_way() -> None:
+    stub = Stub(gate=asyncio.Event())
+    client = RewardClient(stub)
+    first = asyncio.create_task(client.rate([Candidate("q", "a"), Candidate("q", "bb")]))
+    await settle()
+    second = asyncio.create_task(client.rate([Candidate("q", "bb"), Candidate("q", "ccc")]))
+    await settle()
+    assert stub.gate is not None
+    stub.gate.set()
+    assert values(await first) == [1, 2]
+    assert values(await second) == [2, 3]
+    assert [tuple(i.responses[0] for i in c) for c in stub.calls] == [("a", "bb"), ("ccc",)]
+    assert is_idle(client, 256)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "limit", "sizes"),
+    [
+        pytest.param(32, 256, {"a": [5], "b": [2]}, id="one call a query"),
+        pytest.param(2, 256, {"a": [2, 2, 1], "b": [2]}, id="chunked"),
+        pytest.param(32, 3, {"a": [3, 2], "b": [2]}, id="no call is over the limit"),
+    ],
+)
+async def test_calls_hold_one_query_each(
+    chunk: int, limit: int, sizes: dict[str, list[int]]
+) -> None:
+    stub = Stub()
+    candidates = [Candidate("a", "x" * n) for n in range(3)] + [Candidate("b", "y")]
+    candidates += [Candidate("a", "x" * n) for n in (3, 4)] + [Candidate("b", "z")]
+    await RewardClient(stub, chunk=chunk, max_in_flight=limit).rate(candidates)
+    found: dict[str, list[int]] = {}
+    for call in stub.calls:
+        assert len({item.query for item in call}) == 1
+        found.setdefault(call[0].query, []).append(len(call))
+    assert found == sizes
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_never_more_in_flight_than_allowed(limit: int) -> None:
+    stub = Stub()
+    client = RewardClient(stub, max_in_flight=limit, chunk=2)
+    batches = [[Candidate(f"q{n}", "x" * k) for k in range(4)] for n in range(4)]
+    await asyncio.gather(*(client.rate(batch) for batch in batches))
+    assert 0 < stub.most_inside <= limit
+    assert len(stub.asked) == 16
+    assert is_idle(client, limit)
+
+
+async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
+    class Slow(Stub):
+        """Holds back the last answer of the query `a`."""
+
+        async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+            async for index, judgement in super().stream(items):
+                if items[index] == JudgeInput("a", ("",)):
+                    await last.wait()
+                yield index, judgement
+
+    last = asyncio.Event()
+    stub = Slow()
+    client = RewardClient(stub, max_in_flight=4, chunk=4)
+    slow = asyncio.create_task(client.rate([Candidate("a", "x" * n) for n in range(4)]))
+    await settle()
+    assert values(await client.rate([Candidate("b", "x" * n) for n in range(3)])) == [0, 1, 2]
+    assert not slow.done()
+    last.set()
+    assert values(await slow) == [0, 1, 2, 3]
+    assert is_idle(client, 4)
+
+
+async def test_a_lost_replica_is_asked_again_only_for_what_is_missing() -> None:
+    lost = iter([EngineUnavailable("died")])
+    stub = Stub(fault=lambda item: next(lost, None) if item.responses == ("bb",) else None)
+    told: list[Judgement] = []
+    client = RewardClient(stub, progress=lambda judgement, reused: told.append(judgement))
+    found = await client.rate([Candidate("q", r) for r in ("a", "bb", "ccc")])
+    assert values(found) == [1, 2, 3]
+    assert [[i.responses[0] for i in c] for c in stub.calls] == [["a", "bb", "ccc"], ["a", "bb"]]
+    assert sorted(v for v in values(told) if v) == [1, 2, 3]
+
+
+async def test_a_stream_that_ends_early_is_asked_again() -> None:
+    class Short(Stub):
+        async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+            self.calls.append(tuple(items))
+            yield 0, self.answer(items[0])
+
+    stub = Short()
+    found = await RewardClient(stub).rate([Candidate("q", "a"), Candidate("q", "bb")])
+    assert values(found) == [1, 2]
+    assert [len(call) for call in stub.calls] == [2, 1]
+
+
+async def test_a_hanging_input_is_unavailable_by_its_deadline() -> None:
+    class Hang(Stub):
+        async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+            for index, item in enumerate(items):
+                if item.responses == ("hang",):
+                    await asyncio.Event().wait()
+                yield index, self.answer(item)
+
+    client = RewardClient(Hang(), deadline_s=0.2)
+    started = time.monotonic()
+    found = await client.rate([Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")])
+    assert 0.2 <= time.monotonic() - started < 2
+    assert values(found) == [1, None, 2]
+    assert found[1].outcome is Outcome.UNAVAILABLE
+    assert found[1].reason == "no answer within 0.2 s"
+    assert found[1].judge == "stub"
+    assert is_idle(client, 256)
+
+
+async def test_the_last_error_is_named_when_the_deadline_passes() -> None:
+    stub = Stub(fault=lambda item: EngineUnavailable("replica 3 is gone"))
+    [found] = await RewardClient(stub, deadline_s=0.25).rate([Candidate("q", "a")])
+    assert found.outcome is Outcome.UNAVAILABLE
+    assert found.reason == "no answer within 0.25 s; last: replica 3 is gone"
+    assert len(stub.calls) >= 2
+
+
+@pytest.mark.parametrize("limit", [2, 3, 256], ids="limit {}".format)
+async def test_an_unexpected_error_propagates_and_leaves_nothing_behind(limit: int) -> None:
+    broken = True
+    stub = Stub(fault=lambda item: ValueError("a bug") if broken and item.query == "q1" else None)
+    client = RewardClient(stub, max_in_flight=limit, chunk=2)
+    candidates = [Candidate(f"q{n}", "x" * k) for n in range(4) for k in range(3)]
+    with pytest.raises(ValueError, match="a bug"):
+        await client.rate(candidates)
+    assert is_idle(client, limit)
+    assert stub.inside == 0
+    broken = False
+    assert values(await client.rate(candidates)) == [0, 1, 2] * 4
+
+
+async def test_an_error_of_the_caller_stops_the_stream() -> None:
+    """A journal that cannot be written must not leave the replica judging on."""
+    stub = Stub()
+
+    def refuse(judgement: Judgement, reused: bool) -> None:
+        raise RuntimeError("cannot record")
+
+    client = RewardClient(stub, progress=refuse)
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="cannot record") as caught:
+            await client.rate([Candidate("q", "a"), Candidate("q", "bb")])
+        assert caught.value.__traceback__ is not None
+        assert stub.closed == len(stub.calls) == 1
+    finally:
+        gc.enable()
+    assert is_idle(client, 256)
+
+
+async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
+    stub = Stub(gate=asyncio.Event())
+    client = RewardClient(stub, max_in_flight=2, chunk=2)
+    task = asyncio.create_task(client.rate([Candidate(f"q{n}", "x") for n in range(5)]))
+    await settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert is_idle(client, 2)
+    assert stub.inside == 0
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+async def test_a_caller_does_not_suffer_from_the_one_that_asked_first(how: str) -> None:
+    gate = asyncio.Event()
+    faults = iter([ValueError("a bug")] if how == "failed" else [])
+    stub = Stub(gate=gate, fault=lambda item: next(faults, None))
+    client = RewardClient(stub)
+    first = asyncio.create_task(client.rate([Candidate("q", "aa")]))
+    await settle()
+    second = asyncio.create_task(client.rate([Candidate("q", "aa"), Candidate("q", "b")]))
+    await settle()
+    if how == "cancelled":
+        first.cancel()
+        await settle()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else ValueError):
+        await first
+    assert values(await second) == [2, 1]
+    assert is_idle(client, 256)
+
+
+async def test_a_cancelled_wait_for_slots_lets_the_next_one_in() -> None:
+    gate = asyncio.Event()
+    stub = Stub(gate=gate)
+    client = RewardClient(stub, max_in_flight=3, chunk=3)
+    holding = asyncio.create_task(client.rate([Candidate("a", "x"), Candidate("a", "xx")]))
+    await settle()
+    waiting = asyncio.create_task(client.rate([Candidate("b", "x" * n) for n in range(3)]))
+    await settle()
+    small = asyncio.create_task(client.rate([Candidate("c", "xxx")]))
+    await settle()
+    assert [call[0].query for call in stub.calls] == ["a"]
+    waiting.cancel()
+    await settle()
+    assert [call[0].query for call in stub.calls] == ["a", "c"]
+    gate.set()
+    assert values(await holding) + values(await small) == [1, 2, 3]
+    assert is_idle(client, 3)
+
+
+async def test_the_journal_answers_first_and_unavailable_is_asked_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    down = True
+    stub = Stub(
+        answer=lambda item: (
+            Judgement(Outcome.UNAVAILABLE, reason="down", judge="stub")
+            if down and item.responses == ("bb",)
+            else rated(len(item.responses[0]))
+        )
+    )
+    told: list[tuple[float | None, bool]] = []
+    client = RewardClient(
+        stub, journal=journal, progress=lambda j, reused: told.append((j.view("rating"), reused))
+    )
+    candidates = [Candidate("q", "a"), Candidate("q", "bb")]
+    assert values(await client.rate(candidates)) == [1, None]
+    assert sorted(told, key=str) == [(1, False), (None, False)]
+    down = False
+    told.clear()
+    assert values(await client.rate(candidates)) == [1, 2]
+    assert sorted(told, key=str) == [(1, True), (2, False)]
+    assert [i.responses[0] for i in stub.asked] == ["a", "bb", "bb"]
+    journal.close()
+
+
+async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    journal, reader = Journal(path), Journal(path)
+    seen: list[bool] = []
+
+    def progress(judgement: Judgement, reused: bool) -> None:
+        seen.append(any(r["rating"]["value"] == judgement.view("rating") for r in reader.export()))
+
+    client = RewardClient(Stub(), journal=journal, progress=progress)
+    await client.rate([Candidate("q", "a"), Candidate("q", "bb")])
+    assert seen == [True, True]
+    journal.close()
+    reader.close()
+
+
+async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
+    stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample))
+    found = await RewardClient(stub, critiques=3).rate(
+        [Candidate("q", "x"), Candidate("q", "xxxx")]
+    )
+    assert values(found) == [3, 6]  # (1 + 3 + 5) / 3, (4 + 6 + 8) / 3
+    assert [len(call) for call in stub.calls] == [6]
+    assert [(i.responses[0], i.sample) for i in stub.asked[:3]] == [("x", 0), ("x", 1), ("x", 2)]
+
+
+async def test_compare_asks_both_orders() -> None:
+    stub = Stub(answer=verdict)
+    found = await RewardClient(stub).compare(
+        [("q", "long", "s"), ("q", "s", "t"), ("p", "a", "bb")]
+    )
+    assert [c.verdict for c in found] == [Verdict.FIRST, Verdict.TIE, Verdict.SECOND]
+    assert [len(c.orders) for c in found] == [2, 2, 2]
+    assert {i.responses for i in stub.asked if i.query == "p"} == {("a", "bb"), ("bb", "a")}
+
+
+async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
+    stub = Stub(answer=lambda item: Judgement(Outcome.OK, verdict=Verdict.FIRST))
+    [both] = await RewardClient(stub).compare([("q", "a", "b")])
+    [one] = await RewardClient(stub).compare([("q", "a", "b")], swap=False)
+    assert both.verdict is Verdict.INCONSISTENT
+    assert one.verdict is Verdict.FIRST
+    assert len(one.orders) == 1
+    assert [len(call) for call in stub.calls] == [2, 1]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject) -> None:
+    texts = st.tuples(st.sampled_from("qp"), st.integers(0, 5))
+    batches = data.draw(st.lists(st.lists(texts, max_size=8), min_size=1, max_size=4))
+    faults = data.draw(st.lists(st.booleans(), max_size=5))
+    limit = data.draw(st.integers(1, 7))
+    chunk = data.draw(st.integers(1, 4))
+
+    async def run() -> None:
+        script = iter(faults)
+        stub = Stub(fault=lambda item: EngineUnavailable("") if next(script, False) else None)
+        told: list[Judgement] = []
+        client = RewardClient(
+            stub,
+            max_in_flight=limit,
+            chunk=chunk,
+            progress=lambda judgement, reused: told.append(judgement),
+        )
+        client._first_pause_s = 0.001
+        candidates = [[Candidate(q, "x" * n) for q, n in batch] for batch in batches]
+        found = await asyncio.gather(*(client.rate(group) for group in candidates))
+        assert [values(f) for f in found] == [[n for _, n in batch] for batch in batches]
+        distinct = {pair for batch in batches for pair in batch}
+        assert len(told) == len(distinct)
+        assert stub.most_inside <= limit
+        assert is_idle(client, limit)
+
+    asyncio.run(run())
+
+
+class Killer(Stub):
+    """Loses its replica on every call that holds a `poison`, before any answer."""
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        self.calls.append(tuple(items))
+        await asyncio.sleep(0)
+        if any(item.responses == ("poison",) for item in items):
+            raise ReplicaLost("replica 3 died")
+        for index, item in enumerate(items):
+            yield index, self.answer(item)
+
+
+@pytest.mark.parametrize(
+    ("responses", "calls"),
+    [
+        pytest.param(["poison"], [1, 1], id="alone: twice"),
+        pytest.param(["a", "poison", "ccc"], [3, 3, 1, 1, 1], id="in company: once more alone"),
+    ],
+)
+async def test_what_kills_replicas_is_given_up(responses: list[str], calls: list[int]) -> None:
+    stub = Killer()
+    client = RewardClient(stub)
+    client._first_pause_s = 0.001
+    found = await client.rate([Candidate("q", r) for r in responses])
+    assert values(found) == [None if r == "poison" else len(r) for r in responses]
+    assert [len(call) for call in stub.calls] == calls
+    [lost] = [j for j in found if not j.ok]
+    assert lost.outcome is Outcome.UNAVAILABLE
+    assert lost.reason.startswith("replicas were lost while they held this input")
+    assert lost.reason.endswith("last: replica 3 died")
+    assert is_idle(client, 256)
+
+
+async def test_the_same_dead_replica_counts_once() -> None:
+    dead = ReplicaLost("actor died")
+    dead.replica = "ab12"
+    stub = Stub(fault=lambda item: dead if len(stub.calls) < 6 else None)
+    client = RewardClient(stub)
+    client._first_pause_s = 0.001
+    assert values(await client.rate([Candidate("q", "aa")])) == [2]
+    assert len(stub.calls) == 6
+
+
+async def test_a_replica_that_is_only_busy_is_asked_until_the_deadline() -> None:
+    stub = Stub(fault=lambda item: EngineUnavailable("HTTP 429") if len(stub.calls) < 6 else None)
+    client = RewardClient(stub)
+    client._first_pause_s = 0.001
+    assert values(await client.rate([Candidate("q", "aa")])) == [2]
+    assert len(stub.calls) == 6
+
+
+async def test_who_asks_to_wait_is_not_asked_sooner() -> None:
+    busy = EngineUnavailable("HTTP 503")
+    busy.retry_after_s = 0.3
+    stub = Stub(fault=lambda item: busy if len(stub.calls) < 2 else None)
+    client = RewardClient(stub)
+    client._first_pause_s = 0.001
+    started = time.monotonic()
+    assert values(await client.rate([Candidate("q", "aa")])) == [2]
+    assert time.monotonic() - started >= 0.3
+
+
+async def test_while_a_judge_is_replaced_each_answer_is_on_record_under_its_own_judge(
+    tmp_path: Path,
+) -> None:
+    def answer(item: JudgeInput) -> Judgement:
+        return Judgement(Outcome.OK, rating=Rating(3), judge=f"judge {item.responses[0]}")
+
+    journal = Journal(tmp_path / "j.sqlite")
+    await RewardClient(Stub(answer), journal=journal).rate([Candidate("q", r) for r in "ab"])
+    assert sorted(row["judge"] for row in journal.export()) == ["judge a", "judge b"]
+    journal.close()

@@ -1,0 +1,64 @@
+"""What schemathesis draws from the OpenAPI page: what it allows is answered as it says, what it
+forbids is refused, and nothing is a server error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import settings
+from schemathesis import Case
+from schemathesis.openapi.checks import RejectedPositiveData
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
+from autoj_reward.edge import trainers
+from autoj_reward.edge.http import make_app
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.trainer.reward import RewardModel
+
+JUDGE = JudgeConfig(kind="fake")
+MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
+APP = make_app(RewardClient(LocalBackend(JudgeReplica(JUDGE))), "secret")
+trainers.add_route(APP, MODEL)
+PAGE = schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
+BEYOND_SCHEMAS = (
+    "policy_logprobs has",
+    "one prompt a query",
+    "should be a valid integer",
+    "direct reads the rating of one",
+)
+"""Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, and the
+direct reading of two responses."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    MODEL.close()
+
+
+def test_every_route_is_on_the_page() -> None:
+    paths = PAGE.raw_schema["paths"]
+    found = {(method, path) for path, methods in paths.items() for method in methods}
+    served = {
+        (method.lower(), route.path)
+        for route in APP.routes
+        for method in getattr(route, "methods", ())
+        if not route.path.startswith(("/docs", "/openapi"))
+    }
+    assert found == served and len(found) == 9
+
+
+@PAGE.parametrize()
+@settings(max_examples=40)
+def test_the_page_holds(case: Case) -> None:
+    answer = case.call(headers={"Authorization": "Bearer secret"})
+    try:
+        case.validate_response(answer)
+    except* RejectedPositiveData:
+        told = json.loads(answer.content)
+        assert answer.status_code == 422 and any(why in told["detail"] for why in BEYOND_SCHEMAS)

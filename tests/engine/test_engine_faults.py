@@ -1,0 +1,118 @@
+"""Faults between a judge and its engine: they cost the input that met them, and never a number."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig, OverLong, PolicyConfig
+from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.fake import FakeEngine
+from autoj_reward.errors import EngineUnavailable, FormatError
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica
+from autoj_reward.types import Candidate, Outcome
+
+FAULTS = {
+    "raises in prepare": (Outcome.UNAVAILABLE, "failed with KeyError"),
+    "raises": (Outcome.UNAVAILABLE, "failed with RuntimeError"),
+    "raises at the slot": (Outcome.UNAVAILABLE, "failed with IndexError"),
+    "unavailable": (Outcome.UNAVAILABLE, "the engine is overloaded"),
+    "hangs": (Outcome.UNAVAILABLE, "no answer within 0.5 s"),
+    "no output": (Outcome.UNAVAILABLE, "0 answers in place of 1"),
+    "two outputs": (Outcome.UNAVAILABLE, "2 answers in place of 1"),
+    "garbage": (Outcome.UNPARSABLE, "slot"),
+    "nan": (Outcome.UNAVAILABLE, "the label '1' probability nan"),
+    "over 1": (Outcome.UNAVAILABLE, "the label '1' probability 7"),
+    "below 0": (Outcome.UNAVAILABLE, "the label '1' probability -0.5"),
+}
+"""Fault: the outcome of the response that is its name, and what the reason says."""
+
+
+class Faulty(FakeEngine):
+    """A scripted engine that meets the fault that a response names."""
+
+    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+        if self._named(prompt) == "raises in prepare":
+            raise KeyError("length")
+        return await super().prepare(prompt, max_tokens, over_long)
+
+    async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        fault = self._named(prepared.prompt)
+        if fault == "raises":
+            raise RuntimeError("CUDA error: an illegal memory access")
+        if fault == "unavailable":
+            raise EngineUnavailable("the engine is overloaded")
+        if fault == "hangs":
+            await asyncio.Event().wait()
+        if fault == "slow":
+            await asyncio.sleep(0.2)
+        if fault == "garbage":
+            return [Generation("\x00\ufffd]]]][[[[ Rating: [[eleven]] \u202e")]
+        [own] = await super().generate(prepared, sampling)
+        return {"no output": [], "two outputs": [own, own]}.get(fault, [own])
+
+    async def label_probs(
+        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+    ) -> LabelProbs | None:
+        fault = self._named(prepared.prompt)
+        if fault == "raises at the slot":
+            raise IndexError("index out of range in self")
+        if fault == "garbage":
+            return LabelProbs(tuple((label, 0.0) for label in labels))
+        wrong = {"nan": math.nan, "over 1": 7.0, "below 0": -0.5}
+        if fault in wrong:
+            return LabelProbs(tuple((label, wrong[fault]) for label in labels))
+        return await super().label_probs(prepared, own, keep, slot, labels)
+
+    @staticmethod
+    def _named(prompt: Prompt) -> str:
+        return next(p.text for message in prompt for p in message.parts if p.response)
+
+
+def client() -> RewardClient:
+    config = JudgeConfig(kind="fake")
+    replica = JudgeReplica(config)
+    replica._judge.engine = replica._engine = Faulty(config)
+    # One input a call: at its deadline a hanging one takes those with it that share its call.
+    return RewardClient(LocalBackend(replica), deadline_s=0.5, chunk=1)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_costs_one_input_and_has_a_reason(fault: str) -> None:
+    outcome, said = FAULTS[fault]
+    good, bad, other = await client().rate([Candidate("q", r) for r in ("good", fault, "other")])
+    assert (good.view("rating"), other.view("rating")) == (5.0, 6.0)
+    assert bad.outcome is outcome and said in bad.reason
+    assert bad.rating is None and bad.judge == good.judge
+
+
+async def test_a_slow_engine_is_waited_for() -> None:
+    [found] = await client().rate([Candidate("q", "slow")])
+    assert found.ok and found.usage.latency_s >= 0.2
+
+
+async def test_an_error_that_says_what_to_do_is_not_a_judgement() -> None:
+    replica = JudgeReplica(JudgeConfig(kind="fake", format="pandalm"))  # it compares alone
+    with pytest.raises(FormatError, match="no single protocol"):
+        await RewardClient(LocalBackend(replica)).rate([Candidate("q", "a")])
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+async def test_a_policy_that_gives_another_number_of_responses(count: int) -> None:
+    config = PolicyConfig(kind="fake", n=3)
+    replica = PolicyReplica(config)
+
+    class Other(FakeEngine):
+        async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+            return await super().generate(prepared, replace(sampling, n=count))
+
+    replica._engine = Other(config)
+    with pytest.raises(EngineUnavailable, match=f"{count} answers in place of 3"):
+        await replica.sample("q")

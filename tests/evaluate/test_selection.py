@@ -1,0 +1,143 @@
+"""Eval-R: best-of-N, tie-breaks and correlations by hand, a scripted judge, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import cli
+from autoj_reward.evaluate.candidates import read_candidates
+from autoj_reward.evaluate.results import load, load_rows
+from tests.evaluate_rows import write
+
+SIZES = ["--set", "sizes=[2,4]", "--set", "bootstrap=50"]
+FAKE = [*SIZES, "--set", "judge.kind=fake", "--set", "grader.kind=fake"]
+
+
+def row(number: int = 0, **change: Any) -> dict[str, Any]:
+    """Four candidates: the judge ties the last three, the policy likes 2 best, the grader 3."""
+    block = {
+        "outputs": [f"{text} {number}" for text in ("a", "bb", "ccc", "dddd")],
+        "logprobs": [-1.0, -9.0, -2.0, -5.0],
+        "finish_reasons": ["stop"] * 4,
+        "id": number,
+        "scores": {"autoj": [4.0, 6.0, 6.0, 6.0], "gpt4": [2, 4, 6, 8]},
+    }
+    return {
+        "scenario": "planning",
+        "prompt": f"query {number}",
+        "outputs": {"llama-2-7b-chat": block | change},
+    }
+
+
+def evaluate(*arguments: str) -> int:
+    return cli.main(["evaluate", "eval-r", *arguments])
+
+
+def test_released_scores_by_hand(tmp_path: Path) -> None:
+    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(3)]), str(tmp_path / "o.json")
+    flags = ["--scores", "autoj", "--grades", "gpt4", *SIZES]
+    assert evaluate("--data", data, "--json", out, *flags) == 0
+    found = load(out)
+    own = found["bases"]["llama-2-7b-chat"]
+    two, four = own["best_of"]["2"], own["best_of"]["4"]
+    assert (two["grade"], two["decided_by"], two["tied"]) == (4.0, {"rating": 3}, 0.0)
+    assert (four["grade"], four["decided_by"], four["tied"]) == (6.0, {"policy_logprob": 3}, 100.0)
+    assert four["other_tie_breaks"]["first"] == {"grade": 4.0, "other_choice": 100.0}
+    assert four["other_tie_breaks"]["policy_logprob"] == {"grade": 6.0, "other_choice": 0.0}
+    assert (four["random_grade"], four["best_grade"]) == (5.0, 8.0)
+    assert four["gain_recovered"] == 33.33
+    assert own["ties"] == 50.0  # 3 of 6 pairs
+    # Ratings -1.5, .5, .5, .5 and grades -3, -1, 1, 3 about their means: 6 / sqrt(3 * 20).
+    assert found["overall"]["pearson"] == pytest.approx(6 / 60**0.5, abs=1e-6)
+    assert found["overall"]["within_query"]["queries"] == 3
+    assert (found["overall"]["n"], found["overall"]["queries"]) == (12, 3)
+    assert load_rows(out)[0]["chosen"]["configured"] == {"2": 1, "4": 2}
+
+
+def test_a_judge_and_a_grader(tmp_path: Path) -> None:
+    """Both scripts rate by length: "a 0" 4, "bb 0" 5 and so on, so the last is chosen."""
+    log = tmp_path / "asked.jsonl"
+    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
+    logged = ["--set", f"grader.script={{log: '{log}'}}"]
+    command = ["--data", data, "--json", out, *FAKE, *logged]
+    assert evaluate(*command) == 0
+    own = load(out)["bases"]["llama-2-7b-chat"]
+    assert [own["best_of"][n]["grade"] for n in ("2", "4")] == [5.0, 7.0]
+    assert "gain_recovered" not in own["best_of"]["4"]
+    assert len(log.read_text().splitlines()) == 4  # the chosen alone are graded
+    assert evaluate(*command, "--set", "grade=all") == 0
+    assert load(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]["gain_recovered"] == 100.0
+    assert len(log.read_text().splitlines()) == 8  # and those on record are not asked again
+
+
+def test_equals_are_compared(tmp_path: Path) -> None:
+    equal = json.dumps({f"{text} 0": 7 for text in ("a", "bb", "ccc", "dddd")})
+    data, out = write(tmp_path / "r.jsonl", [row()]), str(tmp_path / "o.json")
+    sets = ["--set", "tie_break=[pairwise,first]", "--set", f"judge.script={{ratings: {equal}}}"]
+    assert evaluate("--data", data, "--json", out, *FAKE, *sets) == 0
+    best = load(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]
+    assert best["decided_by"] == {"pairwise": 1}
+    chosen = load_rows(out)[0]["chosen"]
+    assert {rule: by_size["4"] for rule, by_size in chosen.items()} == {
+        "configured": 3,
+        "policy_logprob": 0,
+        "expected_rating": 0,
+        "first": 0,
+        "pairwise": 3,
+    }
+
+
+def test_rows_without_base_models(tmp_path: Path) -> None:
+    flat = {
+        "scenario": "planning",
+        "prompt": "q",
+        "outputs": ["x", "y"],
+        "scores": {"a": [1, None]},
+    }
+    [found] = read_candidates(write(tmp_path / "r.jsonl", [flat]), 2)
+    assert (found.base, found.responses, found.logprobs) == ("responses", ("x", "y"), None)
+    assert found.scores == {"a": (1.0, None)}
+
+
+def test_missing_scores_never_win(tmp_path: Path) -> None:
+    scores = {"autoj": [None, 2.0, None, 1.0], "gpt4": [None, 5, None, None]}
+    data, out = write(tmp_path / "r.jsonl", [row(scores=scores)]), str(tmp_path / "o.json")
+    assert not evaluate(
+        "--data", data, "--json", out, "--scores", "autoj", "--grades", "gpt4", *SIZES
+    )
+    found = load(out)
+    assert found["bases"]["llama-2-7b-chat"]["best_of"]["4"]["grade"] == 5.0
+    assert (found["overall"]["n"], found["overall"]["pearson"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        pytest.param(row() | {"scenario": "golf"}, "'golf' is no scenario", id="scenario"),
+        pytest.param(row() | {"prompt": 3}, "field 'prompt'", id="prompt"),
+        pytest.param(row() | {"outputs": "x"}, "field 'outputs'", id="outputs"),
+        pytest.param(row(outputs=["x"]), "1 responses; best of 4 needs 4", id="few"),
+        pytest.param(row(logprobs=[0.0]), "1 numbers for 4 responses", id="logprobs"),
+        pytest.param(row(scores={"autoj": [1]}), "scores.autoj': 1 numbers for 4", id="scores"),
+        pytest.param(row(scores={"autoj": [1, 2, 3, "4"]}), "'4' is no number", id="score"),
+        pytest.param(row(scores={"gpt4": [1] * 4}), "no scores by 'autoj'", id="author"),
+    ],
+)
+def test_bad_rows_are_named(bad: Any, said: str, tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "r.jsonl", [row(), bad])
+    flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--scores", "autoj"]
+    assert evaluate(*flags) == 1
+    shown = capsys.readouterr().err
+    assert "r.jsonl:2: " in shown
+    assert said in shown
+
+
+def test_comparing_equals_needs_a_judge(tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "r.jsonl", [row()])
+    flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--scores", "autoj"]
+    assert evaluate(*flags, "--set", "tie_break=[pairwise]") == 1
+    assert "asks nobody" in capsys.readouterr().err

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoj_reward.evaluate.labelled import Compared
+from autoj_reward.evaluate.metrics import pearson
+from autoj_reward.io.chart import curves
+from autoj_reward.types import Verdict
+from experiments.compare.ablation.bias import (
+    best_of_n_kl,
+    confident_disagreement,
+    log_length,
+    log_markdown,
+    over_optimization,
+    position,
+    slopes,
+)
+from experiments.compare.ablation.measures import (
+    Draws,
+    Scored,
+    gold_of_best,
+    knockout_gold,
+    measure_reward,
+    tie_counts,
+    win_shares,
+    within,
+)
+from experiments.compare.ablation.pairs import measure_pairs, some
+from experiments.compare.judge_quality.figures import Material
+
+NAN = math.nan
+F, S, T = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
+FEW = Draws(rounds=50)
+
+
+def group(gold: list[float], texts: list[str] | None = None, **scores: list[float]) -> Scored:
+    responses = tuple(texts or [f"r{n}" for n in range(len(gold))])
+    arrays = {name: np.array(values) for name, values in scores.items()}
+    return Scored("q", responses, np.array(gold), arrays)
+
+
+@pytest.mark.parametrize(
+    ("score", "size", "wanted"),
+    [
+        pytest.param([1, 2, 3, 4], 1, 2.5, id="one is the mean"),
+        pytest.param([1, 2, 3, 4], 4, 1, id="all is the best"),
+        # Pairs: the higher scored has gold 3 (1 of 6), 2 (2 of 6), 1 (3 of 6).
+        pytest.param([1, 2, 3, 4], 2, (3 + 2 * 2 + 3 * 1) / 6, id="two"),
+        pytest.param([5, 5, 5, 5], 3, 2.5, id="all tied"),
+        # The tied top has gold 2 and 1; the pair of the others (4, 3) falls to 3.
+        pytest.param([1, 2, 3, 3], 2, (5 * 1.5 + 3) / 6, id="tied top"),
+        pytest.param([NAN, 2, NAN, 1], 4, 3, id="abstained never wins"),
+        pytest.param([NAN, 2, NAN, 1], 2, (3 * 3 + 2 * 1 + 3) / 6, id="unless all do"),
+    ],
+)
+def test_gold_of_the_best(score: list[float], size: int, wanted: float) -> None:
+    gold = np.array([4.0, 3, 2, 1])
+    assert gold_of_best(gold, np.array(score, dtype=float), size) == pytest.approx(wanted)
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=7),
+    data=st.data(),
+)
+def test_gold_of_the_best_is_the_mean_over_subsets(rows: list[tuple[int, int]], data: Any) -> None:
+    size = data.draw(st.integers(1, len(rows)))
+    found = []
+    for subset in combinations(rows, size):
+        top = max(score for _, score in subset)
+        found.append(np.mean([gold for gold, score in subset if score == top]))
+    gold, score = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    assert gold_of_best(gold, score, size) == pytest.approx(np.mean(found))
+
+
+def test_a_size_that_is_not_there() -> None:
+    with pytest.raises(ValueError, match=r"size 3 is outside 1\.\.2"):
+        gold_of_best(np.ones(2), np.ones(2), 3)
+
+
+def test_knock_out() -> None:
+    # 2 beats 1 beats 0, and 0 against 2 is undecided.
+    shown = {(0, 1): (S, F), (1, 2): (S, F), (0, 2): (F, F)}
+    own = Scored("q", ("a", "b", "c"), np.array([0.0, 0.0, 1.0]), {}, shown)
+    one, two, three = knockout_gold(own, [1, 2, 3])
+    assert one == pytest.approx(1 / 3, abs=0.07)
+    # Of the six orders of two: (1, 2), (2, 1), (2, 0) end with 2, the others without.
+    assert two == pytest.approx(1 / 2, abs=0.07)
+    # Of three: 012 201 210 102 120 end with 2; 021: 0 stays, then falls to 1.
+    assert three == pytest.approx(5 / 6, abs=0.07)
+    assert knockout_gold(own, [3]) == [three]
+    assert list(win_shares(3, shown)) == [0.25, 0.5, 0.75]
+
+
+def test_win_shares_of_failed_and_missing_matches() -> None:
+    found = win_shares(3, {(0, 1): (F, None)})
+    assert list(found[:2]) == [0.5, 0.5]
+    assert math.isnan(found[2])
+
+
+def test_figures_of_a_reward() -> None:
+    groups = [
+        group([0, 1, 1, 0], r=[1, 2, 3, 2], same=[1, 1, 1, 1]),
+        group([1, 1, 1, 1], r=[1, 2, 3, 4], same=[1, 1, 1, 1]),
+        group([0, 0, 0, 1], r=[4, 3, 2, 1], same=[1, NAN, 1, 1]),
+    ]
+    found: Any = measure_reward(groups, "r", "same", FEW)
+    assert found["best_of"][4].value == pytest.approx((1 + 1 + 0) / 3)
+    # Mean gold 0.5, 1, 0.25; the oracle reaches 1 everywhere: 0.25 / 1.25 of the gain.
+    assert found["recovered"][4].value == pytest.approx((2 - 1.75) / (3 - 1.75))
+    assert found["tie_rate"].value == pytest.approx(1 / 18)
+    assert list(tie_counts(groups, "same")[2]) == [3, 3]
+    inside = within(groups, "r", pearson)
+    # Deviations of r: -1 0 1 0; of gold -.5 .5 .5 -.5: 1 / sqrt(2 * 1). And -1.5 * .75 - .5 ..
+    assert inside[0] == pytest.approx(1 / math.sqrt(2))
+    assert math.isnan(inside[1])
+    assert inside[2] == pytest.approx(-1.5 / math.sqrt(5 * 0.75))
+    assert found["within_pearson"].n == 2
+    assert found["within_pearson"].value == pytest.approx((inside[0] + inside[2]) / 2)
+    less = found["less_reference"]
+    assert less["best_of"].value == pytest.approx(2 / 3 - (0.5 + 1 + 1 / 3) / 3)
+    assert less["pearson"].value is None  # a constant has no correlation
+    constant: Any = measure_reward(groups, "same", None, FEW)
+    assert "less_reference" not in constant
+    assert (constant["abstained"], constant["tie_rate"].value) == (1, 1)
+    assert constant["within_pearson"].n == 0
+
+
+def test_a_reward_that_always_abstains() -> None:
+    groups = [group([0, 1], r=[NAN, NAN]) for _ in range(3)]
+    found: Any = measure_reward(groups, "r", None, FEW)
+    assert found["best_of"][2].value == 0.5
+    assert (found["pearson"].value, found["tie_rate"].value, found["abstained"]) == (None, None, 6)
+    assert slopes(groups, "r", FEW)["length"]["alone"].value is None
+    assert over_optimization(groups, "r", FEW)["points"] == []
+
+
+def test_slopes() -> None:
+    texts = ["x" * n for n in (3, 7, 20, 50)]
+    length = np.array([log_length(text) for text in texts])
+    gold = np.array([0.0, 1, 0, 1])
+    groups = [
+        group(list(gold), texts, r=list(2 * length + 3 * gold + offset)) for offset in (0.0, 100)
+    ]
+    sd = float(np.std(np.concatenate([g.scores["r"] for g in groups])))
+    found = slopes(groups, "r", FEW)
+    # The offset between queries plays no role, and gold takes its part of the slope.
+    assert found["length"]["gold_fixed"].value == pytest.approx(2 / sd)
+    x, g = length - length.mean(), gold - 0.5
+    assert found["length"]["alone"].value == pytest.approx((2 + 3 * (x @ g) / (x @ x)) / sd)
+    assert found["formatting"]["alone"].value is None
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("plain - text 1. here", 0),
+        ("- a\n* b\n1. c\n2) d", 4),
+        ("## Title\n**bold** and **more**", 3),
+        ("```\ncode\n```", 2),
+        ("2 * 3 ** 4 #tag", 0),
+    ],
+)
+def test_markdown_marks(text: str, marks: int) -> None:
+    assert log_markdown(text) == pytest.approx(math.log1p(marks))
+
+
+def test_confident_disagreement() -> None:
+    # Standard deviation of 0, 0, 4, 4 (and of both queries) is 2.
+    groups = [group([1, 1, 1, 0], r=[0, 0, 4, 4]), group([1, 0, 0.5, 0], r=[0, 0, 4, 4])]
+    found: Any = confident_disagreement(groups, "r", FEW)
+    assert found["pairs"] == 4
+    assert found["rate"].value == pytest.approx(3 / 4)
+    near = [group([1, 1], r=[0, 2]), group([1, 1], r=[0, 2])]  # two deviations apart
+    assert confident_disagreement(near, "r", FEW)["rate"].value == 1  # type: ignore[attr-defined]
+
+
+def test_position() -> None:
+    shown = {(0, 1): (F, F), (0, 2): (F, S), (1, 2): (T, F), (0, 3): (None, F)}
+    groups = [Scored("q", ("a",) * 4, np.array([1.0, 1, 0, 0]), {}, shown)] * 2
+    found: Any = position(groups, FEW)
+    assert (found["first_share"].value, found["first_share_verdicts"]) == (0.8, 10)
+    assert (found["equal_gold"].value, found["equal_gold_verdicts"]) == (1.0, 4)
+    assert found["consistency"].value == pytest.approx(1 / 3)
+    assert (found["pairs"], found["failed"]) == (6, 2)
+
+
+def test_over_optimization() -> None:
+    # The proxy's favourite is good in one query and bad in the other.
+    groups = [
+        group([0, 0, 1, 1], r=[1, 2, 3, 4]),
+        group([1, 1, 0, 0], r=[1, 2, 3, 4]),
+        group([1, 1, 1, 0], r=[NAN, 2, 3, 4]),
+    ]
+    found: Any = over_optimization(groups, "r", FEW)
+    assert (found["queries"], found["left_out"]) == (2, 1)
+    assert [point["n"] for point in found["points"]] == [1, 2, 3, 4]
+    last = found["points"][-1]
+    assert last["kl"] == pytest.approx(math.log(4) - 3 / 4) == best_of_n_kl(4)
+    assert last["gold"].value == pytest.approx(0)
+    assert last["proxy"].value == pytest.approx(1.5 / math.sqrt(1.25))
+    assert found["points"][0]["proxy"].value == 0 == best_of_n_kl(1)
+
+
+def pair(n: int, label: Verdict) -> Compared:
+    return Compared("f", n, f"q{n}", (f"a{n}", f"b{n}"), label)
+
+
+def test_pairs_choose_their_threshold_on_validation() -> None:
+    tests = tuple(pair(n, label) for n, label in enumerate((F, S, T)))
+    validation = tuple(pair(n, label) for n, label in enumerate((F, T, S), start=5))
+    material = Material((), pairs=tests, validation=validation, rounds=50)
+    # Gaps: tests 4, -4, 1; validation 4, 1, -4. Ties begin at 1.
+    values = [4.0, 0, 0, 4, 1, 0, 4, 0, 1, 0, 0, 4]
+    found = measure_pairs(material, {"r": values, "no": [0.0, None] * 6}, "r")
+    raw = found["rewards"]["r"]["raw"]
+    assert (raw["threshold"], raw["searched_rows"], raw["agreement"]["value"]) == (1, 3, 1)
+    sd = float(np.std(values[6:]))
+    scaled = found["rewards"]["r"]["scaled"]
+    assert scaled["threshold"] == math.ceil(100 / sd) / 100
+    assert scaled["agreement"]["value"] == 1
+    other = found["rewards"]["no"]["raw"]
+    assert (other["agreement"]["value"], other["abstained"]) == (0, 3)
+    assert other["less_reference"]["value"] == -1
+    assert "scaled" not in found["rewards"]["no"]
+
+
+def test_some_pairs() -> None:
+    rows = tuple(pair(n, F) for n in range(10))
+    material = Material((), pairs=rows, validation=rows[:2])
+    few = some(material, 4, seed=1)
+    assert len(few.pairs) == 4
+    assert [row.line for row in few.pairs] == sorted(row.line for row in few.pairs)
+    assert few.validation == rows[:2]
+    assert some(material, 4, seed=1) == few
+
+
+def test_dashed_lines_and_dots() -> None:
+    lines = {"a gold": [(0.0, 0.0), (1.0, 1.0)], "a proxy": [(0.0, 0.0), (1.0, 2.0)]}
+    points = {"b gold": [(0.5, 1.0)], "b proxy": [(0.5, 2.0)]}
+    svg = curves(lines | points, "x", "y", dashed=("a proxy", "b proxy"))
+    assert svg.count("stroke-dasharray") == 2
+    assert (svg.count("<circle"), svg.count('fill="#fff" stroke=')) == (2, 1)

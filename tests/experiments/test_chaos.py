@@ -1,0 +1,128 @@
+"""The chaos suite, small and on the scripted engine; `make chaos` runs the real one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig
+from autoj_reward.edge.http import make_app
+from autoj_reward.replicas.replica import JudgeReplica
+from experiments.faults.chaos import fuzz
+from experiments.faults.chaos.__main__ import broken, main, render
+from experiments.faults.chaos.load import Sample, summary
+
+
+def written(folder: Path, **more: Any) -> str:
+    kills = {"judge": {"kind": "fake", "script": {"latency_s": 0.3}}, "targets": ["service"]}
+    config = {
+        "output": str(folder / "out"),
+        "load": {"clients": 2, "concurrent": 6, "seconds": 2, "latency_s": 0.05},
+        "bodies": 200,
+        "kills": kills | {"candidates": 64},
+    } | more
+    path = folder / "chaos.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(path)
+
+
+async def test_no_body_breaks_the_service() -> None:
+    client = RewardClient(LocalBackend(JudgeReplica(JudgeConfig(kind="fake"))))
+    app = make_app(client, "secret")
+    transport = httpx.ASGITransport(app.guard)
+    headers = {"Authorization": "Bearer secret"}
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://service", headers=headers
+    ) as asking:
+
+        async def post(path: str, body: bytes) -> tuple[int, bytes]:
+            answer = await asking.post(path, content=body)
+            return answer.status_code, answer.content
+
+        statuses = await fuzz.run(post, 2000)
+    assert sum(statuses.values()) == 2000
+    assert statuses[200] > 200 and statuses[422] > 200
+    assert set(statuses) <= {200, 400, 404, 422}
+
+
+async def test_a_server_error_or_a_stack_trace_ends_the_fuzz() -> None:
+    for answer in ((500, b"{}"), (422, b'{"detail": "Traceback (most recent call last)"}')):
+
+        async def post(path: str, body: bytes, told: Any = answer) -> tuple[int, bytes]:
+            return told
+
+        with pytest.raises(ValueError, match="answered"):
+            await fuzz.run(post, 10)
+
+
+def test_bodies_are_the_same_each_time_and_of_many_kinds() -> None:
+    once, again = (list(fuzz.bodies(500, seed=3)) for _ in range(2))
+    assert once == again and len(set(once)) > 300
+    assert {path for path, _ in once} == set(fuzz.VALID)
+
+
+def test_figures_of_a_load_by_hand() -> None:
+    samples = [Sample(str(n), 200, 1.0 + n / 100, 1.0) for n in range(101)]
+    samples += [Sample("refused", 429, 0.1, 0), Sample("cut", 0, 0.1, 0)]
+    judged = [str(n) for n in range(1, 101)] + ["7", "cut"]
+    # 40 MiB until a minute has passed, then 2 MiB more each half minute.
+    memory = [(7.0 + 30 * n, 40.0 if n < 2 else 36.0 + 2 * n) for n in range(5)]
+    found = summary("service", samples, judged, memory, 10.0)
+    assert (found.requests, found.per_second, found.failed) == (103, 10.1, 2)
+    assert found.p50_s == pytest.approx(0.5) and found.p99_s == pytest.approx(0.99)
+    assert (found.lost, found.twice) == (2, 1)  # "0" was never judged, "cut" never answered
+    assert found.rss_mib == (40.0, 44.0)
+    assert found.mib_per_minute == pytest.approx(4)
+    short = summary("service", samples, judged, memory[:2], 10.0)
+    assert math.isnan(short.mib_per_minute)
+
+
+def test_broken_promises_are_named() -> None:
+    load = {"server": "service", "failed": 0, "lost": 1, "twice": 0, "mib_per_minute": 5.5}
+    killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
+    killed |= {"left": 0, "orphans": 1}
+    found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False, "grown_mib": 65.0}}
+    assert broken(found) == [
+        "load, service: lost 1",
+        "load, service: 5.5 MiB more each minute",
+        "kills, replica: not every candidate was answered once and ok",
+        "kills, replica: the job was over before the kill",
+        "kills, replica: 1 orphans run on",
+        "fuzz: the service grew by 65 MiB",
+    ]
+    assert "| replica | 4 | 4 | 5 | 4 |" in render(found)
+
+
+def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = written(tmp_path)
+    code = main(["--config", config])
+    told = capfd.readouterr()
+    assert code == 0, told.err[-2000:]
+    found = json.loads((tmp_path / "out" / "chaos.json").read_text())
+    served, bare = found["load"]
+    assert (served["server"], bare["server"]) == ("service", "bare FastAPI")
+    for row in (served, bare):
+        assert row["requests"] > 6 and row["failed"] == row["lost"] == row["twice"] == 0
+        assert 0 < row["p50_s"] <= row["p99_s"]
+    assert sum(found["fuzz"]["statuses"].values()) == 200 and not found["fuzz"]["crashed"]
+    [killed] = found["kills"]
+    assert killed["candidates"] == killed["answered"] == killed["told"] == killed["ok"] == 64
+    assert killed["pause_s"] > 0 and killed["recovered_s"] > 0
+    assert 0 < killed["left"] < 64 and killed["orphans"] == 0
+    assert "## kills" in told.out
+
+
+def test_a_target_that_does_not_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kills = {"judge": {"kind": "fake"}, "targets": ["replica"], "candidates": 8}
+    assert main(["--config", written(tmp_path, kills=kills), "--only", "kills"]) == 1
+    assert "no process of 'replica' runs here" in capsys.readouterr().err

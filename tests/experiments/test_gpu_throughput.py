@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.capacity.roofline import READS, Lengths
+from autoj_reward.capacity.shape import find_shape, shape_of
+from autoj_reward.config import check
+from autoj_reward.errors import ConfigError, EngineError
+from experiments.speed.gpu_throughput import (
+    GpuThroughputConfig,
+    arguments,
+    before,
+    main,
+    measure,
+    run,
+)
+from experiments.speed.gpu_throughput_work import (
+    Prompts,
+    common_prefix,
+    make_prompts,
+    output_lengths,
+    write_shape,
+)
+
+PEAKS = {"tflops": {"float32": 0.1}, "bandwidth_gbs": 10, "memory_gib": 8}
+LENGTHS = {"query": 20, "response": 40, "critique": 12, "candidates": 3}
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 1000,
+}
+
+
+def config(tmp_path: Path, **changes: Any) -> GpuThroughputConfig:
+    """A run of a tiny shape on a CPU."""
+    shape = tmp_path / "shape"
+    shape.mkdir(exist_ok=True)
+    (shape / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    plain = {"weights": "float32", "kv": "float32", "kv_cache_gib": 0.25, "max_sequences": 8}
+    data = {
+        "output": str(tmp_path / "run"),
+        "model": str(shape),
+        "lengths": LENGTHS,
+        "queries": 2,
+        "device": "cpu",
+        "machine": PEAKS,
+        "variants": {"plain": plain},
+    }
+    return check(GpuThroughputConfig, data | changes, "test")
+
+
+def test_output_lengths_are_those_of_the_released_judgements() -> None:
+    drawn = output_lengths(20_000, 330, seed=0)
+    assert statistics.mean(drawn) == pytest.approx(330, rel=0.01)
+    assert statistics.stdev(drawn) == pytest.approx(79, rel=0.03)
+    assert min(drawn) >= 105 and max(drawn) <= 578
+    assert drawn == output_lengths(20_000, 330, seed=0) != output_lengths(20_000, 330, seed=1)
+
+
+def test_prompts_share_their_query_and_stay_in_the_vocabulary(smollm2: Any, tmp_path: Path) -> None:
+    folder = write_shape(shape_of(TINY, "tiny"), tmp_path)
+    lengths = Lengths(query=50, response=100, candidates=4)
+    found = make_prompts(folder, 1000, lengths, queries=3, seed=0)
+    assert len(found.ids) == 12 and len({tuple(ids) for ids in found.ids}) == 12
+    assert all(0 <= token < 1000 for ids in found.ids for token in ids)
+    # autoj-en takes about 130 tokens with the chat turn, about 65 of them before the response.
+    assert statistics.mean(map(len, found.ids)) == pytest.approx(130 + 150, abs=8)
+    assert found.prefix == pytest.approx(65 + 50, abs=8)
+    for n in range(3):
+        group = found.ids[4 * n : 4 * n + 4]
+        assert common_prefix(group) == pytest.approx(found.prefix, abs=8)
+    assert common_prefix([found.ids[0], found.ids[4]]) < 62
+    again = make_prompts(folder, 1000, lengths, queries=3, seed=0)
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("group", "shared"),
+    [([[1, 2, 3], [1, 2, 4]], 2), ([[1, 2], [1, 2, 4]], 2), ([[5], [6]], 0), ([[1, 2, 3]], 2)],
+)
+def test_common_prefix(group: list[list[int]], shared: int) -> None:
+    assert common_prefix(group) == shared
+
+
+@pytest.mark.parametrize("name", ["llama-2-13b", "qwen2.5-7b"])
+def test_the_model_folder_has_the_shape(smollm2: Any, tmp_path: Path, name: str) -> None:
+    shape = find_shape(name)
+    written = find_shape(str(write_shape(shape, tmp_path)))
+    assert written.parameters == pytest.approx(shape.parameters, rel=1e-3)
+    assert written.kv_bytes("bf16") == shape.kv_bytes("bf16")
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_arguments_of_the_engine(tmp_path: Path) -> None:
+    fast = {"weights": "fp8", "kv": "fp8", "max_sequences": 1024, "memory_share": 0.8}
+    data = {"output": "runs/x", "variants": {"fast": fast, "bf16": {"sharing": False}}}
+    given = check(GpuThroughputConfig, data, "test")
+    found = arguments(given, given.variants["fast"], tmp_path)
+    expected = {
+        "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8", "kv_cache_dtype": "fp8",
+        "max_num_seqs": 1024, "gpu_memory_utilization": 0.8, "enable_prefix_caching": True,
+    }  # fmt: skip
+    assert {key: found[key] for key in expected} == expected
+    longest = 130 + 350 + max(output_lengths(10_000, 330, seed=0)) + READS
+    assert found["max_model_len"] >= longest
+    plain = arguments(given, given.variants["bf16"], tmp_path)
+    assert plain["quantization"] is None and "kv_cache_dtype" not in plain
+    assert plain["enable_prefix_caching"] is False
+
+
+def test_without_a_gpu_it_says_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    path = "configs/gpu_throughput.yaml"
+    assert main(["--config", path, "--set", f"output={tmp_path / 'run'}"]) == 1
+    said = capsys.readouterr().err
+    assert "no GPU here: llama-2-13b needs an NVIDIA GPU" in said and "40 GB" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_cpu_needs_its_peaks(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="device cpu needs `machine`"):
+        run(config(tmp_path, machine=None))
+
+
+def test_an_earlier_run_counts_only_if_it_was_the_same(tmp_path: Path) -> None:
+    given = config(tmp_path)
+    assert given.machine
+    path = tmp_path / "throughput.json"
+    found = before(path, given, given.machine)
+    serving = given.variants["plain"].model_dump(mode="json")
+    kept = {"variant": "plain", "serving": serving}
+    gone = {"variant": "plain", "serving": serving | {"kv": "fp8"}}
+    path.write_text(json.dumps(found | {"rows": [kept, gone]}), encoding="utf-8")
+    assert before(path, given, given.machine)["rows"] == [kept]
+    with pytest.raises(ConfigError, match="other settings"):
+        before(path, config(tmp_path, seed=1), given.machine)
+
+
+class Model:
+    """A vllm.LLM that writes as much as it is told; its prefix cache is emptied at the third try
+    after each generation, or never."""
+
+    def __init__(self, emptied: bool) -> None:
+        self.tries, self.emptied, self.full = 0, emptied, False
+        self.filled: list[bool] = []
+        core = SimpleNamespace(shutdown=lambda: None)
+        self.llm_engine = SimpleNamespace(engine_core=core)
+
+    def reset_prefix_cache(self) -> bool:
+        self.tries += 1
+        self.full = not (self.emptied and self.tries % 3 == 0)
+        return not self.full
+
+    def generate(self, given: list[Any], params: list[dict[str, Any]], use_tqdm: bool) -> list[Any]:
+        self.filled.append(self.full)
+        self.full = True
+        lengths = [one["max_tokens"] for one in params]
+        return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[0] * n)]) for n in lengths]
+
+
+def measured_by(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Rows of a variant, with this model in vLLM's place."""
+    vllm = SimpleNamespace(LLM=lambda **_: model, SamplingParams=dict)
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setattr("experiments.speed.prefix_cache.WAIT_S", 0)
+    given, prompts = config(tmp_path), Prompts([[1, 2, 3], [1, 2, 4]], 2)
+    assert given.machine
+    shape = shape_of(TINY, "tiny")
+    return measure(given, given.variants["plain"], shape, given.machine, tmp_path, prompts)
+
+
+def test_each_work_begins_with_an_empty_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(emptied=True)
+    rows = measured_by(model, tmp_path, monkeypatch)
+    assert [row["work"] for row in rows] == ["rating only", "with critique"]
+    assert model.filled == [False, False, False] and model.tries == 6
+
+
+def test_a_cache_that_stays_full_ends_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EngineError, match="prefix cache cannot be emptied"):
+        measured_by(Model(emptied=False), tmp_path, monkeypatch)
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
+    given = config(tmp_path)
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(given.model_dump(mode="json")), encoding="utf-8")
+    # In a process of its own: vLLM's engine leaves sockets and warnings behind.
+    command = [sys.executable, "-m", "experiments.speed.gpu_throughput", "--config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    written = given.output / "throughput.json"
+    rows = json.loads(written.read_text())["rows"]
+    assert [row["work"] for row in rows] == ["rating only", "with critique"]
+    for row, tokens in zip(
+        rows, (READS * 6, sum(output_lengths(6, 12, 0)) + READS * 6), strict=True
+    ):
+        assert row["judgements"] == 6 and row["tokens_out"] == tokens
+        assert row["per_minute"] == pytest.approx(360 / row["seconds"])
+        assert 0 < row["share"] == pytest.approx(row["per_minute"] / row["roofline"])
+    stamp = written.stat().st_mtime_ns
+    assert run(given)["rows"] == rows and written.stat().st_mtime_ns == stamp
+    assert "| plain | with critique |" in (given.output / "throughput.md").read_text()

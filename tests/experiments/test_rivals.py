@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.labelled import Compared, Rated
+from autoj_reward.evaluate.metrics import joint, spearman
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import render
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.types import JudgeInput, Verdict
+from experiments.compare import rivals
+from experiments.compare.judge_quality.__main__ import main
+from tests.tokenizers import qwen
+
+
+def rated(rows: Sequence[tuple[str, float]], queries: int = 1000) -> list[Rated]:
+    return [
+        Rated("r.jsonl", n, f"query {n % queries}", response, rating)
+        for n, (response, rating) in enumerate(rows)
+    ]
+
+
+def compared(*rows: tuple[str, str, Verdict]) -> list[Compared]:
+    return [Compared("c.jsonl", n, "q", (a, b), label) for n, (a, b, label) in enumerate(rows)]
+
+
+WORDS = ("terrible", "poor", "fair", "good", "superb")
+TRAINING = rated([(f"a {WORDS[n % 5]} answer of kind {n}", 1 + n % 5 * 2) for n in range(40)])
+TEST = rated([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORDS)])
+
+
+def test_length_and_constant() -> None:
+    assert rivals.length(rated([("abc", 1), ("", 2), ("ä\n", 3)])).values == (3, 0, 2)
+    assert rivals.constant(rated([("x", 2), ("y", 5)]), TEST).values == (3.5,) * 5
+
+
+def test_tfidf_learns_words_from_the_training_rows() -> None:
+    found = rivals.tfidf(TRAINING, TEST)
+    assert spearman(found.values, [row.rating for row in TEST]) == pytest.approx(1)
+    assert found.alpha in rivals.ALPHAS
+    assert found.layer is None
+
+
+def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
+    others = rated([(row.response, 11 - row.rating) for row in TEST])
+    assert rivals.tfidf(TRAINING, others).values == rivals.tfidf(TRAINING, TEST).values
+
+
+def test_tfidf_reads_pairs_of_words() -> None:
+    # The same words in each; only their order tells.
+    training = rated([("not bad good", 8.0), ("not good bad", 2.0)] * 10)
+    good, bad = rivals.tfidf(training, rated([("not bad good", 8), ("not good bad", 2)])).values
+    assert good > bad + 2
+
+
+def test_noise_is_fitted_strongly_regularised() -> None:
+    rng = np.random.default_rng(0)
+    noise = rated(
+        [(f"w{rng.integers(9)} w{rng.integers(9)}", float(r)) for r in rng.normal(size=60)]
+    )
+    found = rivals.tfidf(noise, noise)
+    assert found.alpha is not None and found.alpha >= 10
+    assert np.ptp(found.values) < 1
+
+
+@pytest.mark.parametrize("queries", [0, 1])
+def test_fitting_needs_two_queries(queries: int) -> None:
+    training = rated([("a", 1.0), ("b", 2.0)], queries=1)[: 2 * queries]
+    with pytest.raises(InputError, match=f"{2 * queries} training rows of {queries} queries"):
+        rivals.tfidf(training, TEST)
+
+
+def test_rows_of_a_query_stay_on_one_side() -> None:
+    # Four rows of each query say and are worth the same, and words mean nothing across queries.
+    rng = np.random.default_rng(0)
+    drawn = [(" ".join(rng.choice(list("abcdefghij"), 4)), float(rng.normal())) for _ in range(20)]
+    rows = [drawn[n // 4] for n in range(80)]
+    grouped = [Rated("r", n, f"q{n // 4}", text, value) for n, (text, value) in enumerate(rows)]
+    assert (rivals.tfidf(rated(rows), TEST).alpha or 0) < 1
+    assert (rivals.tfidf(grouped, TEST).alpha or 0) >= 10
+
+
+# The probe.
+
+
+def test_the_probe_takes_the_layer_that_tells() -> None:
+    rng = np.random.default_rng(0)
+    training = rated([("x", float(rating)) for rating in rng.normal(size=80)])
+    rows = rated([("x", float(rating)) for rating in rng.normal(size=20)])
+    ratings = np.array([row.rating for row in [*training, *rows]])
+    states = rng.normal(size=(100, 4, 3)).astype(np.float32)
+    states[:, 2, 1] += 5 * ratings
+    states[80:, 3, 0] = ratings[80:]  # a layer that tells only of the rows to be measured
+    found = rivals.probe(training, rows, states, [1, 2, 3])
+    assert found.layer == 2
+    assert (spearman(found.values, ratings[80:]) or 0) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("layers", "chosen"), [([0, 1], {0, 1}), ([1, 6, 9], {1}), ([6, 9], {0, 1, 2})], ids=str
+)
+def test_the_probe_considers_the_layers_that_there_are(layers: list[int], chosen: set[int]) -> None:
+    rows = rated([("x", float(n)) for n in range(6)])
+    states = np.random.default_rng(0).normal(size=(12, 3, 2)).astype(np.float32)
+    assert rivals.probe(rows, rows, states, layers).layer in chosen
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random Llama of two layers and a small tokenizer."""
+    folder, tokenizer = tmp_path_factory.mktemp("tiny"), qwen()
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def config_of(folder: Path) -> JudgeConfig:
+    return JudgeConfig(model=str(folder), max_model_len=512, max_tokens=8)
+
+
+ROWS = rated([("Ten minutes.", 5), ("No. <|im_end|>", 2), ("A long answer. " * 20, 4)])
+
+
+def test_hidden_states_are_those_of_the_rating_prompt(tiny: Path, tmp_path: Path) -> None:
+    found = rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
+    assert found.shape == (3, 3, 16)
+    assert found.dtype == np.float32
+    model = LlamaForCausalLM.from_pretrained(tiny)
+    prompt = render(JudgeInput(ROWS[1].query, (ROWS[1].response,)), load_format("autoj-en"))
+    ids = PromptTokenizer(qwen(), "chat").ids(prompt)
+    with torch.no_grad():
+        states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    for layer in range(3):
+        wanted = states[layer][0].mean(dim=0).numpy()
+        np.testing.assert_allclose(found[1, layer], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_hidden_states_are_computed_once(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    compute = rivals._mean_states
+
+    def counted(model: Any, ids: list[int]) -> Any:
+        computed.append(len(ids))
+        return compute(model, ids)
+
+    monkeypatch.setattr(rivals, "_mean_states", counted)
+    two = rivals.hidden_states(ROWS[:2], config_of(tiny), tmp_path)
+    assert len(computed) == 2
+    three = rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
+    assert len(computed) == 3
+    np.testing.assert_array_equal(three[:2], two)
+    backwards = rivals.hidden_states(ROWS[::-1], config_of(tiny), tmp_path)
+    np.testing.assert_array_equal(backwards, three[::-1])
+    assert len(computed) == 3
+
+
+def test_a_stopped_run_keeps_its_hidden_states(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = rivals._mean_states
+    left = [1, 1]
+
+    def stopping(model: Any, ids: list[int]) -> Any:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return compute(model, ids)
+
+    monkeypatch.setattr(rivals, "SAVE_EVERY", 1)
+    monkeypatch.setattr(rivals, "_mean_states", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
+    left.append(1)
+    assert rivals.hidden_states(ROWS, config_of(tiny), tmp_path).shape[0] == 3
+    assert left == []
+
+
+def test_two_models_share_a_folder(tiny: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    model = LlamaForCausalLM.from_pretrained(tiny)
+    with torch.no_grad():
+        model.model.embed_tokens.weight.mul_(2)
+    model.save_pretrained(other)
+    qwen().save_pretrained(other)
+    one = rivals.hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out")
+    two = rivals.hidden_states(ROWS[:1], config_of(other), tmp_path / "out")
+    assert not np.allclose(one, two)
+    np.testing.assert_array_equal(
+        rivals.hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out"), one
+    )
+
+
+def test_the_command_measures_the_probe(tiny: Path, tmp_path: Path) -> None:
+    rows = [
+        {"query": f"q{n}", "response": f"answer {n} " * (n % 4), "rating": 1 + n % 4}
+        for n in range(16)
+    ]
+    (tmp_path / "rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {
+        "data": {"folder": str(tmp_path), "rated": ["rated.jsonl"], "held_out": 0.5},
+        "output": str(tmp_path / "out"),
+        "judge": {"kind": "fake"},
+        "base": {"model": str(tiny), "max_model_len": 512, "max_tokens": 8},
+        "probe_layers": [1, 2],
+        "bootstrap": 20,
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    assert main(["--config", str(tmp_path / "run.yaml"), "--parts", "rivals"]) == 0
+    part = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["rivals"]
+    assert (part["missing"], part["rated"]["probe"]["layer"] in (1, 2)) == ("", True)
+    assert part["rated"]["probe"]["spearman"]["n"] == part["rated"]["tfidf"]["spearman"]["n"] > 1
+    assert "ridge probe" in (tmp_path / "out/quality.md").read_text()
+
+
+# Pairs.
+
+FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
+
+
+def test_the_longer_response() -> None:
+    pairs = compared(("aa", "b", SECOND), ("a", "bbb", TIE), ("aa", "bb", FIRST))
+    assert rivals.longer(pairs) == [FIRST, SECOND, TIE]
+
+
+def test_the_most_frequent_label() -> None:
+    assert rivals.common_label(compared(("", "", TIE), ("", "", SECOND), ("", "", TIE))) is TIE
+    assert rivals.common_label(compared(("", "", TIE), ("", "", SECOND))) is SECOND
+
+
+def test_chance_by_counting() -> None:
+    """All nine pairs of verdicts that two orders can give, the label being the first response."""
+    shown = (FIRST, SECOND, TIE)
+    found = [joint(a, b) for a in shown for b in shown]
+    assert sum(v in shown for v in found) / 9 == pytest.approx(rivals.RANDOM_CONSISTENCY)
+    assert found.count(FIRST) / 9 == pytest.approx(rivals.RANDOM_STRICT)
+    assert shown.count(FIRST) / 3 == pytest.approx(rivals.RANDOM_AGREEMENT)

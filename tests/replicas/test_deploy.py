@@ -1,0 +1,213 @@
+"""Serve applications and manifests, built and checked without starting Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+from jsonschema import Draft202012Validator
+from ray.exceptions import ActorDiedError, ActorUnavailableError, OwnerDiedError
+from ray.serve.exceptions import BackPressureError
+from ray.serve.schema import ServeDeploySchema
+
+from autoj_reward.config import JudgeConfig, ReplicaConfig
+from autoj_reward.edge.application import ApplicationConfig, build
+from autoj_reward.edge.metrics import Metrics
+from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
+from autoj_reward.replicas.backend import RayBackend
+from autoj_reward.replicas.deployments import ServedJudge, deployment_of
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from tests.rayservice import RAY_SERVICE
+
+ROOT = Path(__file__).parents[2]
+
+
+def manifest() -> dict[str, Any]:
+    text = (ROOT / "configs/kuberay/rayservice.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def wrong(found: dict[str, Any]) -> list[str]:
+    """Where a manifest breaks KubeRay's schema."""
+    errors = Draft202012Validator(RAY_SERVICE).iter_errors(found)
+    return sorted(".".join(map(str, error.absolute_path)) for error in errors)
+
+
+def test_the_manifest_keeps_to_kuberays_schema() -> None:
+    assert wrong(manifest()) == []
+
+
+CLUSTER = "spec.rayClusterConfig"
+CONTAINER = f"{CLUSTER}.headGroupSpec.template.spec.containers.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("apiVersion", "ray.io/v1alpha1", "apiVersion"),
+        ("metadata.name", "Autoj_Reward", "metadata.name"),
+        ("spec.serveConfig", "", "spec"),
+        ("spec.serveConfigV2", {"applications": []}, "spec.serveConfigV2"),
+        (f"{CLUSTER}.rayVersion", 2.6, f"{CLUSTER}.rayVersion"),
+        (f"{CLUSTER}.workerGroupSpecs.0.minReplicas", "1", "*"),
+        (f"{CLUSTER}.headGroupSpec.rayStartParams.num-gpus", 0, "*"),
+        (f"{CONTAINER}.ports.0.containerPort", "6379", "*"),
+        (f"{CONTAINER}.resources.limits.memory", "16 GB", "*"),
+        (f"{CONTAINER}.envs", [], CONTAINER),
+    ],
+)
+def test_what_breaks_kuberays_schema_is_found(path: str, value: Any, where: str) -> None:
+    found = manifest()
+    *parents, last = path.split(".")
+    place: Any = found
+    for part in parents:
+        place = place[int(part) if isinstance(place, list) else part]
+    place[last] = value
+    assert wrong(found) == [path if where == "*" else where]
+
+
+def test_the_manifests_cluster_runs_the_ray_that_is_pinned() -> None:
+    spec = manifest()["spec"]
+    assert spec["rayClusterConfig"]["rayVersion"] == ray.__version__
+    # KubeRay finds the edges by the port of this name.
+    [container] = spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    [port] = [p["containerPort"] for p in container["ports"] if p["name"] == "serve"]
+    assert yaml.safe_load(spec["serveConfigV2"])["http_options"]["port"] == port
+
+
+def test_the_manifest_serves_what_it_says() -> None:
+    spec = manifest()["spec"]
+    serving = ServeDeploySchema.model_validate(yaml.safe_load(spec["serveConfigV2"]))
+    [application] = serving.applications
+    module, _, function = application.import_path.partition(":")
+    assert (module, function) == (build.__module__, build.__name__)
+    config = ApplicationConfig.model_validate(application.args)
+    assert config.judge.serve.max_replicas == 8
+    edge = build(application.args)._bound_deployment
+    assert (edge.name, edge.num_replicas) == ("edge", 2)
+    [judge, _] = edge.init_args
+    scaling = judge._bound_deployment._deployment_config.autoscaling_config
+    assert (scaling.min_replicas, scaling.max_replicas) == (1, 8)
+    assert judge._bound_deployment.ray_actor_options["num_gpus"] == 1
+
+
+def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
+    cluster = manifest()["spec"]["rayClusterConfig"]
+    [workers] = cluster["workerGroupSpecs"]
+    for group in (cluster["headGroupSpec"], workers):
+        [container] = group["template"]["spec"]["containers"]
+        token, cleanup = container["env"]
+        # Ray itself reads it on every node; cluster.py sets it where it starts Ray.
+        assert cleanup == {"name": "RAY_process_group_cleanup_enabled", "value": "1"}
+        assert token["name"] == "AUTOJ_TOKEN" and "secretKeyRef" in token["valueFrom"]
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"] == 8
+
+
+def test_replicas_that_are_not_counted_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"judge.serve.replicas: give a number"):
+        build({"judge": {"kind": "fake"}})
+    with pytest.raises(ConfigError, match="unknown key 'jduge'"):
+        build({"jduge": {}})
+
+
+@pytest.mark.parametrize(
+    ("serving", "scale"),
+    [
+        (ReplicaConfig(replicas=3), (3, None)),
+        (ReplicaConfig(replicas=2, max_replicas=5, max_ongoing=256), (2, 5)),
+    ],
+    ids=["fixed", "autoscaling"],
+)
+def test_a_deployment_scales_as_configured(
+    serving: ReplicaConfig, scale: tuple[int, int | None]
+) -> None:
+    count, most = scale
+    found = deployment_of(ServedJudge, "judge", serving, count, gpus=2.0)
+    assert found.ray_actor_options["num_gpus"] == 2 and found.ray_actor_options["num_cpus"] == 1
+    scaling = found._deployment_config.autoscaling_config
+    if most is None:
+        assert scaling is None and found.num_replicas == count
+    else:
+        assert (scaling.min_replicas, scaling.max_replicas) == (count, most)
+        assert scaling.target_ongoing_requests == 4
+
+
+class Handle:
+    """A deployment handle whose replica answers one input and then fails."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+        self.cancelled = 0
+        self.stream = self
+
+    def options(self, stream: bool) -> Handle:
+        assert stream
+        return self
+
+    def remote(self, items: list[JudgeInput]) -> Handle:
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    async def __aiter__(self) -> AsyncIterator[list[tuple[int, Judgement]]]:
+        yield [(0, Judgement(Outcome.OK, rating=Rating(5)))]
+        if self.error:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "lost"),
+    [
+        (ActorDiedError(), ReplicaLost, True),
+        (ActorUnavailableError("no heartbeat", None), ReplicaLost, True),
+        (OwnerDiedError("0" * 56, None, ""), ReplicaLost, True),
+        (BackPressureError(5, 5), EngineUnavailable, False),
+        (ValueError("a bug"), ValueError, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_what_ray_raises_says_whether_a_replica_held_the_request(
+    error: Exception, kind: type[Exception], lost: bool
+) -> None:
+    handle = Handle(error)
+    backend = RayBackend(handle, "judge", 1)
+    answered = []
+    with pytest.raises(kind) as caught:
+        async for answer in backend.stream([JudgeInput("q", ("a",)), JudgeInput("q", ("b",))]):
+            answered.append(answer)
+    assert isinstance(caught.value, ReplicaLost) == lost
+    assert len(answered) == 1 and handle.cancelled == 1
+
+
+async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() -> None:
+    script = {"fail": {"slow": "hang"}}
+    replica = JudgeReplica(JudgeConfig(kind="fake", script=script))
+    items = [JudgeInput("q", (r,)) for r in ("a", "slow", "b", "c")]
+    batches = replica.batches(items)
+    assert [index for index, _ in await anext(batches)] == [0, 2, 3]
+    await batches.aclose()
+    assert {t for t in asyncio.all_tasks() if not t.cancelling()} == {asyncio.current_task()}
+    assert [k async for k, _ in replica.stream([items[0], *items[2:]])] == [0, 1, 2]
+
+
+def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+    board = json.loads((ROOT / "docs/grafana.json").read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    names = {name for expr in asked for name in re.findall(r"\b(?:autoj|process)_\w+", expr)}
+    metrics = Metrics()
+    families = list(metrics.registry.collect())
+    known = {sample.name for family in families for sample in family.samples}
+    for family in families:  # those with labels have no samples yet
+        known |= {family.name + end for end in ("", "_total", "_bucket", "_sum", "_count")}
+    assert len(asked) >= 12 and names <= known
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

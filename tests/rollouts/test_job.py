@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def write_rows(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def judged(log: Path) -> list[list[str]]:
+    """The responses that the scripted judge was asked about, in order."""
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+class Job:
+    """A best-of-N job on the scripted judge, in its own folder."""
+
+    def __init__(
+        self, folder: Path, rows: list[Any], script: dict[str, Any], **config: Any
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.output = folder / "out"
+        self.log = folder / "log.jsonl"
+        source = write_rows(folder / "in.jsonl", rows)
+        judge = {"kind": "fake", "script": {"log": str(self.log)} | script}
+        judge |= config.pop("judge", {})
+        data = {"input": str(source), "output": str(self.output), "judge": judge} | config
+        self.config = folder / "run.yaml"
+        self.config.write_text(yaml.safe_dump(data))
+        self.arguments = ["best-of-n", "--config", str(self.config)]
+
+    def run(self, *more: str) -> int:
+        return cli.main([*self.arguments, *more])
+
+    def selections(self) -> list[dict[str, Any]]:
+        return read(self.output / "selections.jsonl")
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.output / "summary.json").read_text())
+        return found
+
+
+ROWS: list[Any] = [
+    {"query": "q1", "responses": ["a", "bb", "ccc"], "id": "one"},
+    {"query": "q2", "responses": ["dd", "ee"], "logprobs": [-4, -3]},
+    {"query": "q3", "responses": ["f", "g!", "h"]},
+]
+SCRIPT = {
+    "ratings": {"a": 3, "bb": 8, "ccc": 5, "dd": 6, "ee": 6, "f": 4, "g!": 4, "h": 2},
+}
+
+
+def test_the_best_of_each_query_in_the_order_of_the_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    assert job.run() == 0
+    found = [
+        (r["line"], r["query"], r["index"], r["response"], r["rule"]) for r in job.selections()
+    ]
+    # q3: equal ratings, no log-probabilities, equal expected ratings; the longer wins both matches
+    assert found == [
+        (1, "q1", 1, "bb", "rating"),
+        (2, "q2", 1, "ee", "policy_logprob"),
+        (3, "q3", 1, "g!", "pairwise"),
+    ]
+    assert [r["rating"] for r in job.selections()] == [8, 6, 4]
+    assert job.selections()[0]["extra"] == {"id": "one"}
+    assert job.selections()[2]["tied"] == [0, 1]
+    rows = read(job.output / "judgements.jsonl")
+    assert [(r["line"], r["index"], r["rating"]) for r in rows] == [
+        (1, 0, 3), (1, 1, 8), (1, 2, 5), (2, 0, 6), (2, 1, 6), (3, 0, 4), (3, 1, 4), (3, 2, 2),
+    ]  # fmt: skip
+    summary = job.summary()
+    assert (summary["queries"], summary["candidates"], summary["comparisons"]) == (3, 8, 1)
+    assert summary["outcomes"]["ok"] == 8
+    assert "<html" in (job.output / "report.html").read_text()
+    assert sorted(map(tuple, judged(job.log))) == sorted(
+        [
+            ("a",),
+            ("bb",),
+            ("ccc",),
+            ("dd",),
+            ("ee",),
+            ("f",),
+            ("g!",),
+            ("h",),
+            ("f", "g!"),
+            ("g!", "f"),
+        ]
+    )
+    assert "report:" in capsys.readouterr().out
+
+
+def test_the_same_command_again_judges_nothing(tmp_path: Path) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    assert job.run() == 0
+    before = (job.output / "selections.jsonl").read_bytes(), len(judged(job.log))
+    assert job.run() == 0
+    assert ((job.output / "selections.jsonl").read_bytes(), len(judged(job.log))) == before
+
+
+def test_failures_are_counted_and_never_win(tmp_path: Path) -> None:
+    rows = [
+        {"query": "q1", "responses": ["bad", "ok", "odd"]},
+        {"query": "q2", "responses": ["bad"]},
+    ]
+    script = {"fail": {"bad": "unparsable", "odd": "rejected"}, "ratings": {"ok": 1}}
+    job = Job(tmp_path, rows, script)
+    assert job.run() == 0
+    first, second = job.selections()
+    assert (first["response"], first["rule"], first["outcome"]) == ("ok", "rating", "ok")
+    assert (second["rule"], second["outcome"], second["rating"]) == (
+        "all_failed",
+        "unparsable",
+        None,
+    )
+    assert first["ratings"] == [None, 1, None]
+    counts = job.summary()["outcomes"]
+    assert (counts["ok"], counts["unparsable"], counts["input_rejected"]) == (1, 2, 1)
+
+
+BAD = [ROWS[0], "no json", {"responses": ["x"]}, {"query": "q9"}]
+
+
+def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Job(tmp_path, BAD, SCRIPT)
+    assert job.run() == 0
+    assert [r["query"] for r in job.selections()] == ["q1"]
+    bad = job.summary()["bad_rows"]
+    assert [(b["line"], b["field"]) for b in bad] == [(2, ""), (3, "query"), (4, "responses")]
+    shown = "".join(capsys.readouterr())
+    for line in (2, 3, 4):
+        assert f"left out {tmp_path / 'in.jsonl'}:{line}: " in shown
+    assert "3 input rows left out" in shown
+
+
+def test_strict_stops_before_any_judgement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, BAD, SCRIPT)
+    assert job.run("--strict") == 1
+    assert "2 of 4 rows are bad" in capsys.readouterr().err
+    assert not job.log.exists()
+    assert not job.output.exists()
+
+
+def test_no_usable_row_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Job(tmp_path, ["no json"], SCRIPT)
+    assert job.run() == 1
+    assert "no usable row; 1 left out" in capsys.readouterr().err
+
+
+def test_output_that_cannot_be_written_is_found_before_judging(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    job.output.write_text("a file in the way")
+    assert job.run() == 1
+    err = capsys.readouterr().err
+    assert str(job.output) in err and "Traceback" not in err
+    assert not job.log.exists()
+
+
+def test_a_result_file_that_cannot_be_written_loses_no_judgement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    (job.output / "selections.jsonl").mkdir(parents=True)
+    assert job.run() == 1
+    assert "selections.jsonl" in capsys.readouterr().err
+    count = len(judged(job.log))
+    assert count == 10
+    (job.output / "selections.jsonl").rmdir()
+    assert job.run() == 0
+    assert len(judged(job.log)) == count
+
+
+def test_a_policy_answers_rows_without_responses(tmp_path: Path) -> None:
+    rows = [{"query": "q1"}, ROWS[0] | {"query": "q2"}]
+    job = Job(tmp_path, rows, SCRIPT, policy={"kind": "fake", "n": 3})
+    assert job.run() == 0
+    rated = read(job.output / "judgements.jsonl")
+    assert [r["response"][:14] for r in rated if r["line"] == 1] == [
+        "q1 / answer 0 ",
+        "q1 / answer 1 ",
+        "q1 / answer 2 ",
+    ]
+    assert [r["policy_logprob"] for r in rated if r["line"] == 1] == [-1, -2, -3]
+    assert [r["response"] for r in rated if r["line"] == 2] == ["a", "bb", "ccc"]
+    # Lengths 14, 19 and 24 give ratings 5, 10 and 5.
+    assert [r["rating"] for r in rated if r["line"] == 1] == [5, 10, 5]
+    assert job.selections()[0]["index"] == 1
+
+
+# Score and compare.
+
+
+def single(tmp_path: Path, command: str, rows: list[Any], *more: str) -> tuple[int, Path]:
+    source, target = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "scored.jsonl"
+    sets = ["--set", "judge.kind=fake", "--set", f"judge.script.log={tmp_path / 'log.jsonl'}"]
+    arguments = [command, "--input", str(source), "--output", str(target), *sets, *more]
+    return cli.main(arguments), target
+
+
+def test_score_keeps_rows_order_and_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"id": 7, "query": "q", "response": "xxx", "tags": ["t"]},
+        {"query": "q"},
+        {"query": "p", "response": "x"},
+    ]
+    code, target = single(tmp_path, "score", rows)
+    assert code == 0
+    first, second = read(target)
+    assert list(first)[:4] == ["id", "query", "response", "tags"]
+    assert (first["id"], first["tags"], first["rating"], first["outcome"]) == (7, ["t"], 4, "ok")
+    assert (second["query"], second["rating"]) == ("p", 2)
+    assert "overwritten" not in first
+    summary = json.loads((tmp_path / "scored.jsonl.summary.json").read_text())
+    assert (summary["rows"], summary["outcomes"]) == (2, {"ok": 2})
+    assert [(b["line"], b["field"]) for b in summary["left_out"]] == [(2, "response")]
+    assert "2 rows: 2 ok; 1 left out" in capsys.readouterr().out
+
+
+def test_score_keeps_a_clashing_field_aside(tmp_path: Path) -> None:
+    row = {"query": "q", "response": "xxx", "rating": 1.5, "judge": "Ann", "note": "n"}
+    code, target = single(tmp_path, "score", [row])
+    assert code == 0
+    [found] = read(target)
+    assert found["rating"] == 4
+    assert found["judge"].startswith("default:")
+    assert found["overwritten"] == {"rating": 1.5, "judge": "Ann"}
+    assert found["note"] == "n"
+
+
+def test_scores_scored_again_lose_nothing(tmp_path: Path) -> None:
+    row = {"query": "q", "response": "xxx", "rating": 1, "overwritten": "mine"}
+    code, target = single(tmp_path, "score", [row])
+    assert code == 0
+    [found] = read(target)
+    assert found["overwritten"] == {"rating": 1, "overwritten": "mine"}
+    code, target = single(tmp_path, "score", [found])
+    assert code == 0
+    [again] = read(target)
+    assert again["overwritten"]["overwritten"] == {"rating": 1, "overwritten": "mine"}
+    assert again["overwritten"]["rating"] == 4
+
+
+def test_compare_says_both_orders(tmp_path: Path) -> None:
+    rows = [
+        {"query": "q", "response_1": "long", "response_2": "s", "verdict": "human says 2"},
+        {"query": "q", "response_1": "aa", "response_2": "bb"},
+    ]
+    code, target = single(tmp_path, "compare", rows)
+    assert code == 0
+    first, second = read(target)
+    assert first["verdict"] == "first"
+    assert [o["verdict"] for o in first["orders"]] == ["first", "second"]
+    assert first["overwritten"] == {"verdict": "human says 2"}
+    assert second["verdict"] == "tie"
+    assert len(judged(tmp_path / "log.jsonl")) == 4
+
+
+@pytest.mark.parametrize(("swap", "verdict"), [("true", "inconsistent"), ("false", "first")])
+def test_compare_of_a_judge_that_likes_the_first(tmp_path: Path, swap: str, verdict: str) -> None:
+    row = {"query": "q", "response_1": "aa", "response_2": "bb"}
+    more = ("--set", "judge.script.verdicts=first", "--set", f"swap={swap}")
+    code, target = single(tmp_path, "compare", [row], *more)
+    assert code == 0
+    [found] = read(target)
+    assert (found["verdict"], found["outcome"]) == (verdict, "ok")
+    assert len(found["orders"]) == (2 if swap == "true" else 1)
+
+
+@pytest.mark.parametrize("command", ["score", "compare"])
+def test_strict_score_stops_before_any_judgement(tmp_path: Path, command: str) -> None:
+    good = {"query": "q", "response": "r", "response_1": "a", "response_2": "b"}
+    code, target = single(tmp_path, command, [good, {"query": ""}], "--strict")
+    assert code == 1
+    assert not target.exists()
+    assert not (tmp_path / "log.jsonl").exists()
+
+
+def test_a_failed_row_is_a_row(tmp_path: Path) -> None:
+    rows = [{"query": "q", "response": "bad"}, {"query": "q", "response": "xx"}]
+    more = ("--set", "judge.script.fail={bad: truncated}")
+    code, target = single(tmp_path, "score", rows, *more)
+    assert code == 0
+    bad, good = read(target)
+    assert (bad["outcome"], bad["rating"], bad["expected"]) == ("truncated", None, None)
+    assert bad["reason"] == "no rating slot within the allowed tokens"
+    assert good["rating"] == 3
+
+
+# Kill and resume.
+
+MANY = [
+    {
+        "query": f"q{q}",
+        "responses": [f"q{q} r{r} " + "x" * ((q * 7 + r * 3) % 10) for r in range(8)],
+    }
+    for q in range(5)
+]
+
+
+def in_journal(path: Path) -> list[list[str]]:
+    if not path.exists():
+        return []
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            found = db.execute("SELECT input FROM judgements").fetchall()
+    except sqlite3.OperationalError:  # not made yet
+        return []
+    finally:
+        if "db" in locals():
+            db.close()
+    return [json.loads(text)["responses"] for (text,) in found]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    job = Job(tmp_path_factory.mktemp("whole"), MANY, {})
+    assert job.run() == 0
+    return (job.output / "selections.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("moment", [1, 12, 25])
+def test_a_killed_job_goes_on_where_it_stopped(
+    tmp_path: Path, moment: int, uninterrupted: bytes
+) -> None:
+    script = {"latency_s": 0.1}
+    job = Job(tmp_path, MANY, script, judge={"serve": {"max_ongoing": 4}})
+    journal = job.output / "journal.sqlite"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while len(in_journal(journal)) < moment:
+            assert process.poll() is None, process.communicate()[1].decode()
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (job.output / "selections.jsonl").exists()
+    kept, before = in_journal(journal), len(judged(job.log))
+    assert len(kept) >= moment
+    assert job.run() == 0
+    assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
+    again = judged(job.log)[before:]
+    assert again
+    assert [responses for responses in again if responses in kept] == []
+    assert len(in_journal(journal)) == len(kept) + len(again)
+    assert job.summary()["reused"] >= len([r for r in kept if len(r) == 1])
+
+
+def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
+    tmp_path: Path, uninterrupted: bytes
+) -> None:
+    job = Job(tmp_path, MANY, {}, judge={"serve": {"max_ongoing": 4}})
+    done = subprocess.run(
+        [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        # The journal's log needs more for all of them.
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)),
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    journal = job.output / "journal.sqlite"
+    assert f"autoj: error: journal {journal}: " in done.stderr
+    assert "free disk space" in done.stderr and "start the same command again" in done.stderr
+    kept = in_journal(journal)
+    assert kept and not (job.output / "selections.jsonl").exists()
+    before = len(judged(job.log))
+    assert job.run() == 0
+    assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
+    assert [r for r in judged(job.log)[before:] if r in kept] == []

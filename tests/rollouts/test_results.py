@@ -1,0 +1,449 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoj_reward.errors import OutputError
+from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
+from autoj_reward.select.race import Fate, Standing
+from autoj_reward.types import (
+    BadRow,
+    Candidate,
+    Judgement,
+    Outcome,
+    QueryRow,
+    Rating,
+    Selection,
+    Usage,
+    Verdict,
+)
+from rollouts.best_of_n.curve import best_of_n_curve
+from rollouts.best_of_n.group import GroupResult
+from rollouts.best_of_n.records import judgement_records, selection_record
+from rollouts.best_of_n.summary import summarise
+
+LONE = "\ud800"
+
+
+def rated(value: float, expected: float | None = None, **other: Any) -> Judgement:
+    return Judgement(Outcome.OK, rating=Rating(value, expected=expected), **other)
+
+
+def failed(outcome: Outcome = Outcome.UNPARSABLE, reason: str = "no slot") -> Judgement:
+    return Judgement(outcome, reason=reason, usage=Usage(10, 5, 3, 1.0))
+
+
+def group(
+    *judgements: Judgement, index: int = 0, rule: str = "rating", **selection: Any
+) -> GroupResult:
+    candidates = tuple(Candidate("q", f"r{i}", -float(i)) for i in range(len(judgements)))
+    row = QueryRow(7, "q", extra={"id": "a1", "tags": ("x", "y")})
+    return GroupResult(row, candidates, judgements, Selection(index, rule, **selection))
+
+
+def test_copies_are_counted_once() -> None:
+    found = replace(
+        group(rated(8), rated(8, flags=("copied_judgement",)), rated(3)),
+        standings=(
+            Standing(Fate.JUDGED),
+            Standing(Fate.COPY, copy_of=0),
+            Standing(Fate.JUDGED),
+        ),
+    )
+    s = summarise([found], [], view="rating", judge="", seconds={})
+    assert (s.candidates, s.outcomes["ok"], s.ok_share) == (3, 2, 1)
+    assert (s.tie_rate, s.pair_tie_rate, s.spread) == (0, 0, 2.5)
+    assert s.histogram == ((3, 1), (8, 1))
+
+
+# --- curve --------------------------------------------------------------------------------------
+
+
+def brute_force(values: list[float], size: int) -> float:
+    best = [max(subset) for subset in itertools.combinations(values, size)]
+    return math.fsum(best) / len(best)
+
+
+@pytest.mark.parametrize(
+    ("values", "curve"),
+    [
+        pytest.param([], (), id="no-values"),
+        pytest.param([4.0], ((1, 4.0),), id="one-value"),
+        pytest.param([3.0, 1.0], ((1, 2.0), (2, 3.0)), id="unsorted-pair"),
+        # Pairs of 1, 2, 6: best 2, 6, 6, so 14/3.
+        pytest.param([6.0, 1.0, 2.0], ((1, 3.0), (2, 14 / 3), (3, 6.0)), id="n-is-no-power"),
+        pytest.param([5.0] * 5, ((1, 5.0), (2, 5.0), (4, 5.0), (5, 5.0)), id="all-equal"),
+        # Of the six pairs of 1, 1, 9, 9 five hold a nine: (5*9 + 1)/6.
+        pytest.param([9.0, 1.0, 9.0, 1.0], ((1, 5.0), (2, 46 / 6), (4, 9.0)), id="ties"),
+    ],
+)
+def test_curve_by_hand(values: list[float], curve: tuple[tuple[int, float], ...]) -> None:
+    found = best_of_n_curve(values)
+    assert [n for n, _ in found] == [n for n, _ in curve]
+    assert [v for _, v in found] == pytest.approx([v for _, v in curve], rel=1e-12)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))
+def test_curve_is_the_mean_over_all_subsets(values: list[float]) -> None:
+    sizes = range(1, len(values) + 1)
+    for size, expected in best_of_n_curve(values, sizes):
+        assert expected == pytest.approx(brute_force(values, size), rel=1e-9, abs=1e-9)
+
+
+@given(st.lists(st.floats(1, 10), min_size=1, max_size=200))
+def test_curve_rises_from_the_mean_to_the_maximum(values: list[float]) -> None:
+    curve = [value for _, value in best_of_n_curve(values)]
+    assert curve[0] == pytest.approx(math.fsum(values) / len(values))
+    assert curve[-1] == max(values)
+    assert all(b >= a - 1e-9 for a, b in itertools.pairwise(curve))
+
+
+def test_curve_of_a_thousand_candidates_stays_exact() -> None:
+    # C(2048, 1024) is far beyond a float; the best of half of 1..2048 is n(2049)/(n+1) on average.
+    curve = dict(best_of_n_curve(range(1, 2049)))
+    assert curve[1024] == pytest.approx(1024 * 2049 / 1025, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [0, 4, -1])
+def test_curve_rejects_a_size_it_cannot_have(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"size {size} is outside 1\.\.3"):
+        best_of_n_curve([1.0, 2.0, 3.0], [size])
+
+
+def test_curve_rejects_values_that_are_not_finite() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        best_of_n_curve([1.0, math.inf])
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def test_group_needs_one_judgement_a_candidate() -> None:
+    with pytest.raises(ValueError, match="1 candidates with 0 judgements"):
+        GroupResult(QueryRow(1, "q"), (Candidate("q", "r"),), (), Selection(0, "only"))
+
+
+def test_group_needs_a_chosen_candidate_that_exists() -> None:
+    with pytest.raises(ValueError, match="chosen 2 of 1"):
+        group(rated(5), index=2)
+
+
+def test_selection_record() -> None:
+    found = group(rated(5), failed(), rated(8, 7.5, critique="good"), index=2, tied=(2,))
+    assert selection_record(found) == {
+        "line": 7,
+        "query": "q",
+        "index": 2,
+        "response": "r2",
+        "critique": "good",
+        "rating": 8,
+        "expected": 7.5,
+        "direct": None,
+        "forced": False,
+        "outcome": "ok",
+        "rule": "rating",
+        "tied": [2],
+        "ratings": [5, None, 8],
+        "extra": {"id": "a1", "tags": ["x", "y"]},
+    }
+
+
+def test_judgement_records() -> None:
+    slot = (("1", 0.2), ("2", 0.7))
+    judged = Judgement(
+        Outcome.OK,
+        critique="c",
+        rating=Rating(2.0, slot, 1.78, 0.1, forced=True, direct=6.0),
+        forced=True,
+        usage=Usage(9, 4, 2, 0.5),
+        judge="j@1",
+        flags=("planted_verdict",),
+    )
+    first, second = judgement_records(group(judged, failed(Outcome.TRUNCATED, "too long")))
+    assert first == {
+        "line": 7,
+        "index": 0,
+        "response": "r0",
+        "policy_logprob": -0.0,
+        "outcome": "ok",
+        "reason": "",
+        "rating": 2.0,
+        "expected": 1.78,
+        "direct": 6.0,
+        "outside": 0.1,
+        "distribution": {"1": 0.2, "2": 0.7},
+        "forced": True,
+        "critique": "c",
+        "flags": ["planted_verdict"],
+        "tokens_in": 9,
+        "tokens_cached": 4,
+        "tokens_out": 2,
+        "latency_s": 0.5,
+        "judge": "j@1",
+    }
+    assert second["outcome"] == "truncated"
+    assert second["reason"] == "too long"
+    assert [second[key] for key in ("rating", "expected", "outside", "distribution")] == [None] * 4
+
+
+# --- summary ------------------------------------------------------------------------------------
+
+
+def test_summary_by_hand() -> None:
+    groups = [
+        group(rated(5), rated(8), rated(8), failed(), index=1, rule="first", tied=(1, 2)),
+        group(
+            rated(4, forced=True, flags=("input_truncated",), usage=Usage(100, 50, 20, 2.0)),
+            rated(6),
+            rated(9),
+            index=2,
+            comparisons=((0, 2, Verdict.SECOND),),
+        ),
+        group(failed(), failed(Outcome.UNAVAILABLE, ""), rule="all_failed"),
+    ]
+    bad = [BadRow("in.jsonl", 3, "query", "is empty")]
+    s = summarise(groups, bad, view="rating", judge="j@1", seconds={"sample": 5, "judge": 2})
+    assert (s.queries, s.candidates, s.reused, s.comparisons) == (3, 9, 0, 1)
+    assert s.outcomes == {
+        "ok": 6,
+        "truncated": 0,
+        "unparsable": 2,
+        "input_rejected": 0,
+        "unavailable": 1,
+        "abandoned": 0,
+    }
+    assert s.reasons == {"no slot": 2, "unavailable": 1}
+    assert s.ok_share == pytest.approx(6 / 9)
+    assert s.forced == 1
+    assert s.forced_share == pytest.approx(1 / 6)
+    assert s.flags == {"input_truncated": 1}
+    assert s.rules == {"first": 1, "rating": 1, "all_failed": 1}
+    assert s.tie_rate == 0.5
+    assert s.pair_tie_rate == pytest.approx(1 / 6)
+    # Deviations of (5, 8, 8) and (4, 6, 9) from their means.
+    assert s.spread == pytest.approx((math.sqrt(2) + math.sqrt(38 / 9)) / 2)
+    # N = 2: (8+8+8)/3 = 8 and (6+9+9)/3 = 8.
+    assert s.curve_queries == 2
+    assert [n for n, _ in s.curve] == [1, 2, 3]
+    assert [v for _, v in s.curve] == pytest.approx([(7 + 19 / 3) / 2, 8.0, 8.5])
+    assert s.histogram == ((4, 1), (5, 1), (6, 1), (8, 2), (9, 1))
+    assert s.usage == Usage(130, 65, 29, 5.0)
+    assert s.cache_hit_rate == 0.5
+    assert s.judgements_per_second == 4.5
+    assert s.output_tokens_per_second == 14.5
+    assert s.bad_rows == tuple(bad)
+
+
+def test_summary_curve_stops_at_the_query_with_the_fewest_values() -> None:
+    groups = [group(*map(rated, (1, 2, 3, 4))), group(rated(6), rated(8), failed())]
+    curve = summarise(groups, [], view="rating", judge="", seconds={}).curve
+    assert [n for n, _ in curve] == [1, 2]
+    assert [v for _, v in curve] == pytest.approx([4.75, (10 / 3 + 8) / 2])
+
+
+def test_summary_ranks_by_the_view() -> None:
+    groups = [group(rated(8, 7.9), rated(8, 7.1), rated(5))]
+    by_rating = summarise(groups, [], view="rating", judge="", seconds={})
+    by_mean = summarise(groups, [], view="expected", judge="", seconds={})
+    assert (by_rating.tie_rate, by_mean.tie_rate) == (1.0, 0.0)
+    assert by_mean.curve[-1] == (2, 7.9)
+
+
+@pytest.mark.parametrize(
+    ("reused", "new", "new_usage", "judgements", "tokens"),
+    [
+        pytest.param(0, None, None, 2.0, 30.0, id="all-new"),
+        pytest.param(2, None, None, None, None, id="some-reused-cost-unknown"),
+        pytest.param(2, 2, Usage(tokens_out=40), 1.0, 20.0, id="some-reused-cost-known"),
+        pytest.param(8, 8, Usage(tokens_out=40), 4.0, 20.0, id="several critiques a candidate"),
+        pytest.param(4, 0, Usage(), 0.0, 0.0, id="all-reused"),
+    ],
+)
+def test_rates_leave_reused_judgements_out(
+    reused: int,
+    new: int | None,
+    new_usage: Usage | None,
+    judgements: float | None,
+    tokens: float | None,
+) -> None:
+    groups = [group(*[rated(5, usage=Usage(tokens_out=15))] * 4)]
+    s = summarise(
+        groups,
+        [],
+        view="rating",
+        judge="",
+        seconds={"judge": 2.0},
+        reused=reused,
+        new=new,
+        new_usage=new_usage,
+    )
+    assert (s.judgements_per_second, s.output_tokens_per_second) == (judgements, tokens)
+    assert s.usage.tokens_out == 60
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param([], id="no-query"),
+        pytest.param([group(failed(), rule="all_failed")], id="all-failed"),
+        pytest.param([group(rated(5), rule="only")], id="one-candidate"),
+    ],
+)
+def test_summary_without_anything_to_divide_by(groups: list[GroupResult]) -> None:
+    s = summarise(groups, [], view="rating", judge="", seconds={"judge": 0.0})
+    assert (s.tie_rate, s.pair_tie_rate, s.spread, s.judgements_per_second) == (None,) * 4
+    json.dumps(to_json(s), allow_nan=False)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def test_to_json_holds_what_json_can_hold() -> None:
+    numpy = pytest.importorskip("numpy")
+    found = to_json(
+        {
+            "verdict": Verdict.TIE,
+            "usage": Usage(1, 2, 3, 0.5),
+            "nested": ({"a": (1, 2)},),
+            "nan": math.nan,
+            "path": Path("a") / "b",
+            "scalar": numpy.int64(4),
+            "array": numpy.array([[1.5, numpy.nan]]),
+            3: None,
+        }
+    )
+    assert found == {
+        "verdict": "tie",
+        "usage": {"tokens_in": 1, "tokens_cached": 2, "tokens_out": 3, "latency_s": 0.5},
+        "nested": [{"a": [1, 2]}],
+        "nan": None,
+        "path": str(Path("a") / "b"),
+        "scalar": 4,
+        "array": [[1.5, None]],
+        "3": None,
+    }
+
+
+def test_to_json_wants_a_record() -> None:
+    with pytest.raises(TypeError, match="list is not a record"):
+        to_json([1])
+
+
+def test_files_round_trip(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    rows = [{"text": f"line\nbreak \u2028 {LONE} é"}, BadRow("f", 1, "", "r")]
+    write_jsonl(folder / "a.jsonl", rows)
+    write_json(folder / "a.json", {"outcome": Outcome.OK, "text": LONE})
+    write_text(folder / "a.html", f"é {LONE}")
+    lines = (folder / "a.jsonl").read_bytes().splitlines()
+    assert [json.loads(line) for line in lines] == [to_json(row) for row in rows]
+    assert json.loads((folder / "a.json").read_text("ascii")) == {"outcome": "ok", "text": LONE}
+    assert (folder / "a.html").read_text("utf-8") == "é \\ud800"
+    assert sorted(p.name for p in folder.iterdir()) == ["a.html", "a.json", "a.jsonl"]
+
+
+def test_write_replaces_and_follows_links(tmp_path: Path) -> None:
+    real = tmp_path / "real.txt"
+    real.write_text("old")
+    link = tmp_path / "link.txt"
+    link.symlink_to(real)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+
+
+def test_written_file_gets_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_failure_midway_keeps_the_old_file(tmp_path: Path) -> None:
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"a": 1}
+        raise RuntimeError("stop")
+
+    target = tmp_path / "a.jsonl"
+    target.write_text("old")
+    with pytest.raises(RuntimeError, match="stop"):
+        write_jsonl(target, rows())
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    target.mkdir()
+    with pytest.raises(OutputError, match=r"cannot write .*a\.json: Is a directory: a folder"):
+        write_json(target, {})
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_file_in_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(OutputError, match="a file stands where a folder is needed"):
+        write_text(tmp_path / "out" / "a.html", "x")
+
+
+def test_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="not a regular file"):
+        write_text(tmp_path / "pipe", "x")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_without_write_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="write permission"):
+        write_text(tmp_path / "a", "x")
+
+
+def test_name_too_long(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="File name too long: name an output folder with a sho"):
+        write_text(tmp_path / ("a" * 300), "x")
+
+
+LIMITED = """
+import resource, sys
+from autoj_reward.io.files import write_jsonl
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+write_jsonl(sys.argv[1], ({"text": "x" * 1000} for _ in range(100)))
+"""
+
+
+def test_no_room_for_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.jsonl"
+    target.write_text("old")
+    command = [sys.executable, "-c", LIMITED, str(target)]
+    root = Path(__file__).parents[2]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert f"OutputError: cannot write {target}: File too large: raise the file" in ran.stderr
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_results_import_nothing_heavy() -> None:
+    code = (
+        "import sys, rollouts.best_of_n.report\n"
+        "print({'torch', 'ray', 'vllm', 'numpy'} & {*sys.modules})"
+    )
+    root = Path(__file__).parents[2]
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "set()"

@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.remote import HttpBackend
+from autoj_reward.config import (
+    FailureConfig,
+    JudgeConfig,
+    ReplicaConfig,
+    RewardConfig,
+    ServiceConfig,
+    ShapingConfig,
+)
+from autoj_reward.edge.http import make_app
+from autoj_reward.errors import BudgetExceeded, ConfigError, EngineUnavailable, InputError
+from autoj_reward.journal import Journal
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.trainer import verl
+from autoj_reward.trainer.openrlhf import get_reward, split
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.text import query_text, response_text
+from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
+from autoj_reward.trainer.verl import score
+from autoj_reward.types import Candidate, JudgeInput, Outcome
+
+RATINGS = {"good": 9, "fair": 6, "poor": 2}
+
+
+def config(fail: dict[str, str] | None = None, **more: Any) -> RewardConfig:
+    script = {"ratings": RATINGS, "fail": fail or {}}
+    judge = JudgeConfig(kind="fake", script=script, serve=ReplicaConfig(deadline_s=1.0))
+    return RewardConfig(**({"judge": judge, "view": "rating"} | more))
+
+
+@pytest.fixture
+def reward() -> Iterator[RewardModel]:
+    failures = FailureConfig(budget=0.5, window=20)
+    with RewardModel(config({"lost": "truncated"}, failures=failures)) as model:
+        yield model
+
+
+def asked(*responses: str) -> list[Candidate]:
+    return [Candidate("Why?", response) for response in responses]
+
+
+def test_failed_judgements_abstain(reward: RewardModel) -> None:
+    found = reward.rewards_now(asked("good", "lost", "poor"))
+    assert [(r.raw, r.value) for r in found] == [(9.0, 9.0), (None, None), (2.0, 2.0)]
+    assert found[1].judgement.outcome is Outcome.TRUNCATED
+    assert reward.numbers(found, asked("good", "lost", "poor")) == [9.0, 5.5, 2.0]
+    assert reward.fallbacks == 1
+
+
+def test_any_loop_and_any_thread_may_ask(reward: RewardModel) -> None:
+    async def twice() -> list[float | None]:
+        found = await asyncio.gather(*(reward.rewards(asked(r)) for r in ("good", "fair")))
+        return [r.value for rewards in found for r in rewards]
+
+    results: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(asyncio.run(twice()))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [[9.0, 6.0]] * 3
+    assert reward.rewards_now(asked("poor"))[0].value == 2.0
+
+
+def test_a_spent_budget_stops_the_run() -> None:
+    failures = FailureConfig(budget=0.1, window=10)
+    with (
+        RewardModel(config({"lost": "unparsable"}, failures=failures)) as model,
+        pytest.raises(BudgetExceeded, match="2 of the last 3 judgements failed"),
+    ):
+        model.rewards_now([Candidate(q, r) for q, r in [("a", "lost"), ("b", "lost"), ("c", "x")]])
+
+
+def test_a_judge_that_hangs_is_cut_off_at_the_deadline() -> None:
+    failures = FailureConfig(budget=1, window=10)
+    with RewardModel(config({"slow": "hang"}, failures=failures)) as model:
+        started = time.monotonic()
+        found = model.rewards_now([Candidate("a", "slow"), Candidate("b", "good")])
+        assert time.monotonic() - started < 5
+    assert [r.judgement.outcome for r in found] == [Outcome.UNAVAILABLE, Outcome.OK]
+    assert [r.value for r in found] == [None, 9.0]
+
+
+def test_shaped_beside_raw_and_everything_in_the_journal(tmp_path: Path) -> None:
+    made = config(shaping=ShapingConfig(whiten="group"), journal=tmp_path / "j.sqlite")
+    with RewardModel(made) as model:
+        found = model.rewards_now(asked("good", "poor"))
+    assert [r.raw for r in found] == [9.0, 2.0]
+    assert found[0].value == pytest.approx(-found[1].value) and found[0].value > 0.5  # type: ignore
+    journal = Journal(tmp_path / "j.sqlite")
+    assert {row["input"]["responses"][0] for row in journal.export()} == {"good", "poor"}
+    journal.close()
+
+
+def test_closed_and_opened_again(reward: RewardModel) -> None:
+    assert reward.rewards_now(asked("good"))[0].value == 9.0
+    reward.close()
+    reward.close()
+    assert reward.rewards_now(asked("fair"))[0].value == 6.0
+
+
+def test_a_pickled_one_works_where_it_is_loaded(reward: RewardModel) -> None:
+    reward.open()
+    function = pickle.loads(pickle.dumps(GRPOReward(reward).judge))
+    assert asyncio.run(function(prompts=["Why?"], completions=["good"])) == [9.0]
+    function.__self__.model.close()
+
+
+def test_what_cannot_start_says_so() -> None:
+    model = RewardModel(config(service=ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)))
+    with pytest.raises(ConfigError, match="environment variable AUTOJ_TOKEN"):
+        model.rewards_now(asked("good"))
+
+
+# Texts
+
+
+CHAT = [{"role": "user", "content": "Why?"}]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("Why?", "Why?"),
+        ("", ""),
+        (CHAT, "Why?"),
+        ([], ""),
+        ([{"role": "system", "content": "Be brief."}, *CHAT], "System: Be brief.\n\nUser: Why?"),
+        (
+            [*CHAT, {"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}],
+            "User: Why?\n\nAssistant: So.\n\nUser: And?",
+        ),
+        ([{"role": "tool", "content": None}, *CHAT], "Tool: \n\nUser: Why?"),
+        (
+            [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "This?"}]}],
+            "This?",
+        ),
+    ],
+)
+def test_the_query_of_a_prompt(prompt: Any, text: str) -> None:
+    assert query_text(prompt) == text
+
+
+def test_the_response_of_a_completion() -> None:
+    assert response_text("plain") == "plain"
+    said = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
+    assert response_text([*said, {"role": "assistant", "content": "b"}]) == "a\n\nb"
+    assert response_text([]) == ""
+
+
+@pytest.mark.parametrize("bad", [[{"content": "x"}], ["x"], [{"role": "user", "content": 5}]])
+def test_what_is_no_message(bad: Any) -> None:
+    with pytest.raises(InputError):
+        query_text(bad)
+
+
+# TRL
+
+
+def test_grpo_logs_the_same_names_every_time(reward: RewardModel) -> None:
+    metrics: list[dict[str, float]] = []
+    extras: dict[str, list[Any]] = {}
+
+    def ask(*completions: str) -> list[float | None]:
+        metrics.append({})
+        return asyncio.run(
+            GRPOReward(reward).judge(
+                prompts=["Why?"] * len(completions),
+                completions=list(completions),
+                completion_ids=[[1]] * len(completions),
+                reference=["r"] * len(completions),
+                trainer_state=None,
+                log_metric=metrics[-1].__setitem__,
+                log_extra=extras.__setitem__,
+            )
+        )
+
+    assert ask("good", "lost", "fair", "fair") == [9.0, None, 6.0, 6.0]
+    assert extras["judge_outcome"] == ["ok", "truncated", "ok", "ok"]
+    assert extras["judge_critique"][0].startswith("Scripted critique")
+    first = dict(metrics[-1])
+    assert (first["judge/ok"], first["judge/truncated"], first["judge/forced"]) == (0.75, 0.25, 0)
+    assert first["judge/tie_rate"] == pytest.approx(1 / 3)
+    assert first["judge/group_std"] == pytest.approx(3**0.5)
+    assert first["judge/raw"] == 7.0
+    assert ask("good") == [9.0]
+    assert metrics[-1].keys() == first.keys()
+
+
+def test_the_sync_bridge_gives_the_same(reward: RewardModel) -> None:
+    given = {"prompts": [CHAT] * 2, "completions": [[{"role": "assistant", "content": "good"}], []]}
+    alone = GRPOReward(reward).judge_sync(**given)  # type: ignore[arg-type]
+    assert alone == asyncio.run(GRPOReward(reward).judge(**given))  # type: ignore[arg-type]
+    assert alone[0] == 9.0
+
+
+def test_online_dpo_gets_numbers(reward: RewardModel) -> None:
+    found = OnlineDPOReward(reward).judge(["Why?"] * 2, ["good", "lost"])
+    assert found == [9.0, 9.0]
+
+
+def test_online_dpo_by_comparison(reward: RewardModel) -> None:
+    prompts = ["a", "b", "c"] * 2
+    completions = ["long answer", "x", "same", "short", "longer", "size"]
+    found = OnlineDPOReward(reward).compare(prompts, completions)
+    assert found == [1.0, 0.0, 0.5, 0.0, 1.0, 0.5]
+    with pytest.raises(ValueError, match="two completions of each prompt"):
+        OnlineDPOReward(reward).compare(["a", "b"], ["x", "y"])
+
+
+def test_orders_that_disagree_have_no_margin() -> None:
+    judge = JudgeConfig(kind="fake", script={"verdicts": "first"})
+    with RewardModel(RewardConfig(judge=judge)) as model:
+        assert OnlineDPOReward(model).compare(["a", "a"], ["x", "longer"]) == [0.5, 0.5]
+
+
+# OpenRLHF and verl
+
+
+CHATML = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_openrlhf_batches_single_rows_and_nothing(reward: RewardModel) -> None:
+    def ask(queries: list[str], prompts: list[str]) -> dict[str, Any]:
+        return asyncio.run(get_reward(reward, queries, prompts))
+
+    found = ask([CHATML + "good<|im_end|>", CHATML + "lost"], [CHATML, CHATML])
+    assert found["rewards"] == [9.0, 9.0]
+    assert found["scores"] == [pytest.approx(8 / 9), 0.5]
+    assert set(map(len, found["extra_logs"].values())) == {2}
+    assert ask([], []) == {"rewards": [], "scores": [], "extra_logs": {}}
+    assert split("Q: x\nA: y</s>", "Q: x\nA:") == Candidate("Q: x\nA:", "y")
+
+
+def test_verl_gets_the_same_finite_keys(reward: RewardModel) -> None:
+    async def ask(response: str) -> dict[str, float]:
+        return await score(reward, response, {"query": CHAT}, "query")
+
+    good, lost = asyncio.run(ask("good")), asyncio.run(ask("lost"))
+    assert (good["score"], good["judge_ok"]) == (9.0, 1.0)
+    assert (lost["score"], lost["judge_ok"]) == (9.0, 0.0)
+    assert good.keys() == lost.keys()
+    with pytest.raises(InputError, match="extra_info has no 'query'"):
+        asyncio.run(score(reward, "x", {"index": 1}, "query"))
+
+
+def test_verls_reward_manager(
+    reward: RewardModel, monkeypatch: pytest.MonkeyPatch, smollm2: Any
+) -> None:
+    monkeypatch.setattr(verl, "_model", lambda: reward)
+    ids = [*smollm2("good").input_ids, smollm2.eos_token_id]
+    batch = {
+        "responses": torch.tensor([*ids, 0, 0]),
+        "attention_mask": torch.tensor([0, 1, 1, *[1] * len(ids), 0, 0]),
+    }
+    manager = verl.JudgeRewardManager(None, smollm2, None, reward_router_address=None)
+
+    def ask(**columns: Any) -> dict[str, Any]:
+        row = SimpleNamespace(batch=batch, non_tensor_batch=columns)
+        return asyncio.run(manager.run_single([row]))
+
+    found = ask(raw_prompt=CHAT, extra_info={"index": 1})
+    assert found["reward_score"] == 9.0 and found["reward_extra_info"]["judge_ok"] == 1.0
+    assert ask(extra_info={"query": "Why?"}) == found
+    with pytest.raises(InputError, match="extra_info has no 'query'"):
+        ask()
+
+
+def test_figures_by_hand(reward: RewardModel) -> None:
+    candidates = [Candidate("a", "good"), Candidate("a", "poor"), Candidate("b", "fair")]
+    figures = batch_figures(reward.rewards_now(candidates), candidates)
+    assert figures["judge/tie_rate"] == 0
+    assert figures["judge/group_std"] == pytest.approx(24.5**0.5)
+    assert figures["judge/raw"] == pytest.approx(17 / 3)
+    assert figures["judge/response_characters"] == 4
+
+
+# HTTP
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    """A scripted judge behind HTTP on a free port of the loopback; its token is `secret`."""
+    import uvicorn
+
+    made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
+    app = make_app(RewardClient(LocalBackend(JudgeReplica(made.judge))), "secret")
+    server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_a_running_service_rewards(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    failures = FailureConfig(budget=1)
+    made = config(service=ServiceConfig(address=service), failures=failures)
+    with RewardModel(made) as model:
+        found = model.rewards_now(asked("good", "lost", "gone", "slow", "poor"))
+        [compared] = model.compare_now([("q", "longer", "short")])
+    assert [r.value for r in found] == [9.0, None, None, None, 2.0]
+    assert found[3].judgement.outcome is Outcome.UNAVAILABLE
+    assert found[0].judgement.rating is not None and found[0].judgement.rating.distribution
+    assert compared.verdict == "first"
+
+
+def test_a_wrong_token_and_an_address_without_a_service(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "wrong")
+    with pytest.raises(ConfigError, match="refuses the token"):
+        RewardModel(config(service=ServiceConfig(address=service))).open()
+    none = ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)
+    started = time.monotonic()
+    with pytest.raises(EngineUnavailable, match=r"no reward service at http://127.0.0.1:9"):
+        RewardModel(config(service=none)).open()
+    assert time.monotonic() - started < 10
+    with pytest.raises(ConfigError, match="is no URL"):
+        RewardModel(config(service=ServiceConfig(address="nowhere"))).open()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"items": []}, 422),
+        ({"items": [{"query": "q", "responses": ["a", "b", "c"]}]}, 422),
+        ({"items": [{"query": 5, "responses": ["a"]}]}, 422),
+        ({"items": [{"query": "q", "responses": ["a"], "more": 1}]}, 422),
+        ({}, 422),
+        ([], 422),
+    ],
+)
+def test_a_bad_body_names_its_field(service: str, body: Any, status: int) -> None:
+    import httpx
+
+    headers = {"Authorization": "Bearer secret"}
+    answer = httpx.post(f"{service}/v1/judge", json=body, headers=headers)
+    assert answer.status_code == status and "detail" in answer.json()
+    assert httpx.post(f"{service}/v1/judge", json=body).status_code == 401
+
+
+def test_a_direct_reading_over_http(service: str) -> None:
+    async def run() -> None:
+        backend = await HttpBackend.connect(service, "secret", 5)
+        client = RewardClient(backend)
+        [full] = await client.rate([Candidate("q", "good")])
+        [direct] = await client.rate([Candidate("q", "good")], direct=True)
+        assert full.critique and not direct.critique
+        assert full.view("direct") is None and direct.view("direct") is not None
+        await backend.close()
+
+    asyncio.run(run())
+
+
+def test_the_service_dies_in_the_middle(service: str) -> None:
+    """The backend says so, and the client's deadline decides."""
+
+    async def run() -> None:
+        backend = await HttpBackend.connect(service, "secret", 5)
+        backend._client.base_url = "http://127.0.0.1:9"
+        with pytest.raises(EngineUnavailable, match="was lost"):
+            async for _ in backend.stream([JudgeInput("q", ("good",))]):
+                pass
+        await backend.close()
+
+    asyncio.run(run())

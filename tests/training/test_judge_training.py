@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from autoj_reward.config import load_config
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.evaluate.labelled import Compared, Rated
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import render
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.judge.examples import schedule
+from autoj_reward.training.judge.recipe import LossConfig, MixConfig, TrainJudgeConfig
+from autoj_reward.training.judge.targets import Item, ItemBuilder, Slot, Tree, read_item, shorten
+from autoj_reward.training.judge.train import train, training_arguments
+from autoj_reward.training.judge.trainer import Collator
+from autoj_reward.training.judge.tree import TokenTree, batch
+from autoj_reward.types import JudgeInput, Verdict
+
+FORMAT = load_format("autoj-en")
+ALL = LossConfig(slot_after=1, slot_direct=1, verdict=1, preference=1)
+CRITIQUE = "It is short.\n\nRating: [[4]]"
+RATED = Rated("f", 1, "Why?", "Because.", 4.0, CRITIQUE)
+PAIR = Compared("f", 2, "Why?", ("Because.", "It scatters light."), Verdict.SECOND)
+
+
+@pytest.fixture(scope="module")
+def tiny(smollm2: Any) -> Any:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(smollm2),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: Any, smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    tiny.save_pretrained(path)
+    smollm2.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def builder(smollm2: Any) -> ItemBuilder:
+    return ItemBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, ALL)
+
+
+def path_to(tree: TokenTree, node: int) -> list[int]:
+    ids = []
+    while node >= 0:
+        ids.append(tree.ids[node])
+        node = tree.parents[node]
+    return ids[::-1]
+
+
+def test_a_tree_shares_what_its_paths_have_in_common() -> None:
+    tree = TokenTree()
+    assert tree.add([5, 6, 7]) == [0, 1, 2]
+    assert tree.linear
+    assert tree.add([5, 6, 8, 9]) == [0, 1, 3, 4]
+    assert tree.add([5, 6, 8]) == [0, 1, 3]
+    assert not tree.linear
+    assert tree.depths == [0, 1, 2, 2, 3]
+    assert tree.visible(6).int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 0, 1, 0, 0],
+        [1, 1, 0, 1, 1, 0],
+        [0, 0, 0, 0, 0, 1],
+    ]
+
+
+def test_trees_without_branches_need_no_mask_of_their_own() -> None:
+    one, two = TokenTree(), TokenTree()
+    one.add([1, 2, 3])
+    two.add([4])
+    made = batch([one, two], pad=0)
+    assert made["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert made["input_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
+
+
+def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: ItemBuilder) -> None:
+    items = [builder.rated(RATED), builder.compared(PAIR), builder.preferred(PAIR)]
+    inputs = Collator(0)(items)
+    del inputs["items"], inputs["logits_to_keep"]
+    with torch.no_grad():
+        together = tiny(**inputs).logits
+        for row, tree in enumerate(tree for item in items for tree in item.trees):
+            assert tree.read
+            for node in tree.read:
+                alone = tiny(torch.tensor([path_to(tree.tokens, node)])).logits[0, -1]
+                assert torch.allclose(alone, together[row, node], atol=1e-5)
+
+
+def test_what_a_rated_row_teaches(builder: ItemBuilder, smollm2: Any) -> None:
+    item = builder.rated(RATED)
+    [tree] = item.trees
+    prompt = builder.tokens.ids(render(JudgeInput("Why?", ("Because.",)), FORMAT))
+    assert tree.tokens.ids[: len(prompt)] == prompt
+    assert tree.text[0][0] == len(prompt) - 1
+    assert smollm2.decode([token for _, token in tree.text]) == CRITIQUE + "<|im_end|>"
+    assert tree.after and tree.direct
+    head = smollm2.decode(prompt)
+    for slot, said in ((tree.after, CRITIQUE[:-3]), (tree.direct, "Rating: [[")):
+        read = {
+            prefix: smollm2.decode(path_to(tree.tokens, node)).removeprefix(head)
+            for prefix, node in slot.nodes.items()
+        }
+        [one] = [prefix for prefix in read if prefix]
+        assert read == {(): said, one: said + "1"}
+        assert [smollm2.decode(list(ids)) for ids in slot.labels] == list(FORMAT.scale.labels)
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        (99, "One two. Three four!\n\n1. Five? Six seven.\n\n"),
+        (7, "One two. Three four!\n\nSix seven.\n\n"),
+        (5, "One two. Six seven.\n\n"),
+        (2, "Six seven.\n\n"),
+        (1, "Six seven.\n\n"),
+    ],
+)
+def test_a_brief_critique_keeps_its_first_sentences_and_its_last(limit: int, left: str) -> None:
+    text = "One two. Three four!\n\n1. Five? Six seven.\n\n"
+    assert shorten(text, limit, lambda part: len(part.split())) == left
+
+
+def test_a_brief_critique_ends_in_the_same_rating(smollm2: Any) -> None:
+    tokens = PromptTokenizer(smollm2, "chat")
+    long = " ".join(f"Point {n} is made well." for n in range(30)) + " All in all, fair."
+    row = Rated("f", 1, "Why?", "Because.", 4.0, long + "\n\nRating: [[4]]")
+    [tree] = ItemBuilder(tokens, FORMAT, ALL, brief=40).rated(row).trees
+    text = smollm2.decode([token for _, token in tree.text])
+    assert text.startswith("Point 0 is made well. Point 1 ")
+    assert text.endswith("well. All in all, fair.\n\nRating: [[4]]<|im_end|>")
+    assert len(smollm2(text.partition("\n\n")[0]).input_ids) <= 40
+
+
+def test_the_direct_slot_alone_needs_no_judgement(builder: ItemBuilder) -> None:
+    [alone], [both] = builder.direct(RATED).trees, builder.rated(RATED).trees
+    assert alone.tokens.linear and not (alone.text or alone.after)
+    assert alone.direct and both.direct and alone.direct.labels == both.direct.labels
+    ends = [path_to(tree.tokens, tree.direct.nodes[()]) for tree in (alone, both) if tree.direct]
+    assert ends[0] == ends[1]
+
+
+def test_what_a_pair_teaches(builder: ItemBuilder, smollm2: Any) -> None:
+    [tree] = builder.compared(PAIR).trees
+    text = "So, the final decision is Response 2"
+    assert smollm2.decode([token for _, token in tree.text]) == text + "<|im_end|>"
+    assert tree.verdict is not None
+    spelled = [smollm2.decode(list(ids)).strip() for ids in tree.verdict.labels]
+    assert spelled == ["Response 1", "Response 2", "Tie"]
+    assert builder.compared(PAIR).target == 1
+    assert [builder.preferred(row).target for row in (PAIR, _labelled(Verdict.TIE))] == [0.0, 0.5]
+
+
+def _labelled(label: Verdict) -> Compared:
+    return Compared("f", 3, "q", ("a", "b"), label)
+
+
+def test_the_plain_recipe_is_one_path_and_reads_no_slot(smollm2: Any) -> None:
+    plain = ItemBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, LossConfig())
+    [tree] = plain.rated(RATED).trees
+    assert tree.tokens.linear and not (tree.after or tree.direct)
+
+
+def logits_of(rows: dict[int, dict[int, float]], size: int = 12) -> Any:
+    """What a model says at given nodes: token to probability, the rest on token 0."""
+
+    def read(nodes: list[int]) -> Tensor:
+        made = torch.full((len(nodes), size), 1e-9)
+        for at, node in enumerate(nodes):
+            for token, p in rows[node].items():
+                made[at, token] = p
+            made[at, 0] = 1 - sum(rows[node].values())
+        return made.log()
+
+    return read
+
+
+SLOT = Slot(labels=((1,), (2,), (1, 10)), nodes={(): 0, (1,): 1})
+
+
+def test_labels_inside_longer_ones_keep_what_those_leave() -> None:
+    read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}})
+    assert SLOT.log_probs(read).exp().tolist() == pytest.approx([0.3, 0.3, 0.2], abs=1e-5)
+
+
+def test_losses_by_hand() -> None:
+    tree = Tree(TokenTree(), text=[(2, 3), (3, 4)], direct=SLOT)
+    read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}, 2: {3: 0.5}, 3: {4: 0.25}})
+    losses = LossConfig(judgement=2, slot_direct=3, spread=1.0)
+    scale = torch.tensor([1.0, 2.0, 3.0])
+    found = read_item(Item("rated", "f", 1, (tree,), 2.0), [read], losses, scale)
+    side = math.exp(-0.5)
+    slot = -(side * math.log(0.3) + math.log(0.3) + side * math.log(0.2)) / (1 + 2 * side)
+    text = -(math.log(0.5) + math.log(0.25)) / 2
+    assert found.parts["slot_direct"] == pytest.approx(slot, abs=1e-4)
+    assert found.parts["judgement"] == pytest.approx(text, abs=1e-4)
+    assert found.loss.item() == pytest.approx(2 * text + 3 * slot, abs=1e-3)
+    expected = (0.3 * 1 + 0.3 * 2 + 0.2 * 3) / 0.8
+    assert found.expected["direct"][0] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("target", [1.0, 0.5, 0.0])
+def test_preference_loss_by_hand(target: float) -> None:
+    better = logits_of({0: {2: 0.9}, 1: {10: 0.5}})
+    worse = logits_of({0: {1: 0.9}, 1: {10: 0.0}})
+    tree = Tree(TokenTree(), direct=SLOT)
+    losses = LossConfig(preference=1, preference_scale=1.5)
+    item = Item("preferred", "f", 1, (tree, tree), target)
+    found = read_item(item, [better, worse], losses, torch.tensor([1.0, 2.0, 3.0]))
+    win = 1 / (1 + math.exp(-1.5 * (found.expected["direct"][0] - found.expected["direct"][1])))
+    assert win > 0.8
+    by_hand = -target * math.log(win) - (1 - target) * math.log(1 - win)
+    assert found.parts["preference"] == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_a_verdict_is_learned_among_the_labels() -> None:
+    tree = Tree(TokenTree(), verdict=SLOT)
+    read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}})
+    item = Item("compared", "f", 1, (tree,), 2)
+    found = read_item(item, [read], LossConfig(verdict=1), torch.tensor([1.0, 2.0, 3.0]))
+    assert found.parts == {"verdict": pytest.approx(-math.log(0.2), abs=1e-4)}
+
+
+def test_an_epoch_shows_what_the_mix_says() -> None:
+    items = {
+        part: [Item(part, "f", n, (), 0.0) for n in range(20)] for part in ("rated", "compared")
+    }
+    order = schedule(items, MixConfig(rated=2, compared=0.25), epochs=3, seed=1)
+    assert len(order) == 3 * (40 + 5)
+    for n in range(3):
+        epoch = order[45 * n : 45 * (n + 1)]
+        lines = [item.line for item in epoch if item.part == "rated"]
+        assert sorted(lines) == sorted([*range(20), *range(20)])
+    drawn = [{i.line for i in order[45 * n : 45 * (n + 1)] if i.part == "compared"} for n in (0, 1)]
+    assert drawn[0] != drawn[1]
+    assert order == schedule(items, MixConfig(rated=2, compared=0.25), epochs=3, seed=1)
+    assert len(schedule(items, MixConfig(rated=1, compared=0), epochs=0.5, seed=0)) == 10
+
+
+def write(folder: Path, model: Path, **change: Any) -> Path:
+    """Data and config of a small run on the tiny model; ends at the config file."""
+    rated = [
+        {"query": f"q{n}", "response": f"r{n}", "rating": 1 + n % 9, "judgement": ""}
+        for n in range(12)
+    ]
+    trained = [
+        {
+            "usrmsg": render(JudgeInput(f"t{n}", (f"answer {n}",)), FORMAT)[-1].text,
+            "target_output": f"Fine {n}.\n\nRating: [[{1 + n % 9}]]",
+            "pred_score": str(1 + n % 9),
+        }
+        for n in range(12)
+    ]
+    pairs = [
+        {"query": f"p{n}", "response_1": "a", "response_2": f"b{n}", "label": n % 3}
+        for n in range(8)
+    ]
+    for name, rows in (("rated", rated), ("trained", trained), ("pairs", pairs)):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    config = {
+        "model": str(model),
+        "output": str(folder / "out"),
+        "data": {
+            "folder": str(folder),
+            "rated": ["rated.jsonl", "trained.jsonl"],
+            "compared": ["pairs.jsonl"],
+            "held_out": 0.4,
+        },
+        "lora": {"rank": 2, "alpha": 4},
+        "losses": {"slot_after": 1, "slot_direct": 1, "verdict": 1, "preference": 1},
+        "mix": {"rated": 1, "direct": 0.5, "compared": 0.5, "preferred": 0.5},
+        "epochs": 2,
+        "batch_size": 4,
+        "device_batch_size": 2,
+        "learning_rate": 0.005,
+        "save_steps": 2,
+        "validations": 2,
+    } | change
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
+    record = train(load_config(TrainJudgeConfig, write(tmp_path, folder)))
+    out = tmp_path / "out"
+    assert record["examples"]["training"].keys() == {"rated", "direct", "compared", "preferred"}
+    assert record["examples"]["validation"].keys() == {"rated", "compared", "preferred"}
+    assert record["left_out"] == {}
+    for name in ("spearman_after", "spearman_direct", "agreement_verdict", "loss_judgement"):
+        assert math.isfinite(record["validation"][f"eval_{name}"])
+    assert sum("eval_spearman_direct" in entry for entry in record["history"]) == 2
+    assert any((out / "logs").iterdir())
+    adapter = json.loads((out / "adapter/adapter_config.json").read_text())
+    assert adapter["base_model_name_or_path"] == str(folder)
+    assert not list((out / "adapter").glob("*.bin"))
+    judge = AutoModelForCausalLM.from_pretrained(out / "judge")
+    base = AutoModelForCausalLM.from_pretrained(folder)
+    own, other = (m.model.layers[1].mlp.up_proj.weight for m in (judge, base))
+    assert not torch.equal(own, other)
+
+
+def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> None:
+    plain = {"lora": None, "losses": {}, "mix": {"rated": 1, "compared": 0}, "epochs": 6}
+    record = train(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
+    losses = [entry["loss/judgement"] for entry in record["history"] if "loss/judgement" in entry]
+    assert losses[-1] < losses[0] - 0.5
+    assert record["left_out"] == {"rated.jsonl": 12}  # rows without a judgement teach it nothing
+    assert {p.name for p in (tmp_path / "out/judge").iterdir()} >= {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    assert not (tmp_path / "out/adapter").exists()
+    assert not (tmp_path / "out/judge/training_args.bin").exists()
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, folder: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for path in (whole, killed):
+        path.mkdir()
+    train(load_config(TrainJudgeConfig, write(whole, folder)))
+    config = write(killed, folder)
+    command = [sys.executable, "-m", "autoj_reward.cli", "train", "judge", "--config", str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    wanted = killed / "out/checkpoint-4/trainer_state.json"
+    while not wanted.is_file():
+        assert process.poll() is None, "the run ended before its second checkpoint"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "out/training.json").exists()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "goes on from" in done.stderr
+    one, two = (load_file(p / "out/adapter/adapter_model.safetensors") for p in (whole, killed))
+    assert one.keys() == two.keys()
+    assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
+
+
+def test_bad_rows_are_left_out_and_counted_or_stop_the_run(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, folder, epochs=0.2, validations=1)
+    rows = (tmp_path / "rated.jsonl").read_text(encoding="utf-8").splitlines()
+    rows[1] = json.dumps({"query": "q", "response": "r", "rating": 12})
+    rows[2] = json.dumps({"query": "long", "response": "word " * 600, "rating": 2})
+    (tmp_path / "rated.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    measure = [{"query": "q3", "response_1": "a", "response_2": "b", "label": 0}]
+    (tmp_path / "measure.jsonl").write_text(json.dumps(measure[0]), encoding="utf-8")
+    sets = ["max_length=512", "data.exclude=[measure.jsonl]"]
+    with pytest.raises(InputError) as caught:
+        train(load_config(TrainJudgeConfig, path, [*sets, "bad_rows=stop"]))
+    assert "3 rows cannot be trained on" in str(caught.value)
+    assert "rated.jsonl:2: field 'rating': 12 is no rating" in str(caught.value)
+    assert not list((tmp_path / "out").glob("checkpoint-*"))
+    (tmp_path / "out/config.json").unlink()
+    record = train(load_config(TrainJudgeConfig, path, sets))
+    assert record["left_out"] == {"rated.jsonl": 3}
+    said = capsys.readouterr().err
+    for part in ("rated.jsonl:2", "rated.jsonl:3: 7", "rated.jsonl:4: its query", "max_length"):
+        assert part in said
+
+
+def test_nothing_to_train_on(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(InputError, match="no row is left to train on"):
+        train(load_config(TrainJudgeConfig, write(tmp_path, folder, max_length=64)))
+
+
+def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
+    path = write(tmp_path, folder, max_length=64)
+    with pytest.raises(InputError):
+        train(load_config(TrainJudgeConfig, path))
+    with pytest.raises(ConfigError, match="holds a run of another config"):
+        train(load_config(TrainJudgeConfig, path, ["seed=3"]))
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["batch_size=6", "device_batch_size=4"], "no multiple of device_batch_size 4"),
+        (["attention=flash_attention_2", "losses.slot_direct=1"], "set attention to sdpa"),
+        (["attention=flash_attention_2", "losses={slot_after: 1}"], "set attention to sdpa"),
+        (["attention=flash_attention_2", "losses={verdict: 1}"], "set attention to sdpa"),
+        (["adapter=x", "lora=null"], "give a lora block"),
+    ],
+)
+def test_recipes_that_cannot_be(tmp_path: Path, sets: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_config(TrainJudgeConfig, write(tmp_path, tmp_path), sets)
+
+
+def test_the_batch_is_shared_out_over_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(TrainJudgeConfig, write(tmp_path, tmp_path), ["batch_size=64"])
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    with pytest.raises(ConfigError, match="no multiple of 5 processes"):
+        training_arguments(config, 100, validate=False)
+
+
+def test_the_papers_recipe() -> None:
+    configs = Path(__file__).parents[2] / "configs"
+    os.environ.pop("WORLD_SIZE", None)
+    config = load_config(TrainJudgeConfig, configs / "train_autoj_13b.yaml")
+    assert config.losses == LossConfig() and config.lora is None
+    # 3,436 pairs in two orders and 960 - 76 rated rows doubled: 675 steps in 5 epochs.
+    arguments = training_arguments(config, 43_200, validate=False)
+    assert (arguments.learning_rate, arguments.weight_decay) == (1e-5, 0.1)
+    assert (arguments.adam_beta1, arguments.adam_beta2) == (0.9, 0.95)
+    assert arguments.warmup_steps == math.ceil(0.03 * 675)
+    assert arguments.lr_scheduler_type == "cosine"
+    assert arguments.gradient_accumulation_steps * 2 == 64

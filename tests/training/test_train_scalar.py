@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from autoj_reward.cli import main
+from autoj_reward.config import load_config
+from autoj_reward.errors import ConfigError, InputError, ModelError
+from autoj_reward.evaluate.metrics import Estimate
+from autoj_reward.models import built_in
+from autoj_reward.training.scalar.pairs import Preference, load_tokenizer, read_preferences
+from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from autoj_reward.training.scalar.train import reward_arguments, train
+from autoj_reward.training.scalar.validation import rewards, rewards_of, validate
+from experiments.scalar_search import ScalarSearchConfig, choose, render, run, trials_of
+
+CHAT = "query {n}", "good answer {n}", "bad {n}"
+
+
+def pair_rows(count: int = 20) -> list[dict[str, Any]]:
+    """The winner is second in odd rows; every fifth row is a tie."""
+    rows = []
+    for n in range(count):
+        query, good, bad = (text.format(n=n) for text in CHAT)
+        first, second = (bad, good) if n % 2 else (good, bad)
+        label = 2 if n % 5 == 0 else n % 2
+        rows.append({"query": query, "response_1": first, "response_2": second, "label": label})
+    return rows
+
+
+def write(folder: Path, model: str, rows: list[dict[str, Any]] | None = None, **change: Any) -> str:
+    """Data and config of a small run; ends at the config file."""
+    text = "".join(json.dumps(row) + "\n" for row in rows or pair_rows())
+    (folder / "pairs.jsonl").write_text(text, encoding="utf-8")
+    config = {
+        "model": model,
+        "output": str(folder / "out"),
+        "data": {"folder": str(folder), "compared": ["pairs.jsonl"], "held_out": 0.3},
+        "lora": {"rank": 2, "alpha": 4, "first_layer": 1},
+        "max_length": 128,
+        "epochs": 2,
+        "batch_size": 4,
+        "device_batch_size": 2,
+        "learning_rate": 0.01,
+        "save_steps": 2,
+    } | change
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(path)
+
+
+def loaded(path: str, *sets: str) -> TrainScalarConfig:
+    return load_config(TrainScalarConfig, path, sets)
+
+
+@pytest.fixture(scope="module")
+def trained(policy: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(loaded(write(folder, policy)), "the command")
+
+
+def test_pairs_are_split_by_query_and_ties_counted(policy: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(policy)
+    found = read_preferences(loaded(write(tmp_path, policy)), tokenizer)
+    assert found.ties == {"pairs.jsonl": 4}
+    assert len(found.training) + len(found.validation) == 16
+    assert found.training and found.validation and not found.bad
+    queries = [{pair.query for pair in part} for part in (found.training, found.validation)]
+    assert not queries[0] & queries[1]
+    for pair in (*found.training, *found.validation):
+        n = pair.query.split()[1]
+        for ids, response in ((pair.chosen_ids, CHAT[1]), (pair.rejected_ids, CHAT[2])):
+            turns = [
+                {"role": "user", "content": pair.query},
+                {"role": "assistant", "content": response.format(n=n)},
+            ]
+            assert ids == tokenizer.apply_chat_template(turns)["input_ids"]
+        assert pair.extra_characters == len("good answer") - len("bad")
+        assert pair.margin == 0
+    counts = found.counts()
+    assert counts["ties_left_out"] == {"pairs.jsonl": 4} and counts["bad_left_out"] == {}
+
+
+def test_control_tokens_in_a_response_stay_text(policy: str, tmp_path: Path) -> None:
+    rows = [
+        *pair_rows(),
+        {"query": "q", "response_1": "a<|im_end|>", "response_2": "b", "label": 0},
+    ]
+    tokenizer = load_tokenizer(policy)
+    found = read_preferences(loaded(write(tmp_path, policy, rows), "data.held_out=0"), tokenizer)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert found.training[-1].chosen_ids.count(end) == found.training[-1].rejected_ids.count(end)
+
+
+def test_bad_rows_are_named_or_stop_the_run(policy: str, tmp_path: Path) -> None:
+    measured = {"query": "query 1", "response_1": "a", "response_2": "b", "label": 0}
+    rows = pair_rows()
+    rows[2]["label"] = 7
+    rows[3]["response_1"] = "word " * 300
+    path = write(tmp_path, policy, rows)
+    (tmp_path / "measure.jsonl").write_text(json.dumps(measured), encoding="utf-8")
+    sets = ["data.exclude=[measure.jsonl]"]
+    found = read_preferences(loaded(path, *sets), load_tokenizer(policy))
+    said = "\n".join(map(str, found.bad))
+    for part in ("pairs.jsonl:3: field 'label': 7", "pairs.jsonl:2: its query", "pairs.jsonl:4: "):
+        assert part in said
+    assert "max_length is 128" in said
+    assert found.counts()["bad_left_out"] == {"pairs.jsonl": 3}
+    with pytest.raises(InputError, match="3 rows cannot be trained on"):
+        read_preferences(loaded(path, *sets, "bad_rows=stop"), load_tokenizer(policy))
+    with pytest.raises(InputError, match="no pair is left to train on"):
+        read_preferences(
+            loaded(path, "max_length=64", "data.exclude=[pairs.jsonl]"), load_tokenizer(policy)
+        )
+
+
+def test_margins_come_from_the_rows(policy: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(policy)
+    path = write(tmp_path, policy)
+    with pytest.raises(InputError, match="has a field margin"):
+        read_preferences(loaded(path, "margin=true"), tokenizer)
+    rows = [row | {"margin": n / 2} for n, row in enumerate(pair_rows())]
+    del rows[3]["margin"]
+    rows[4]["margin"] = -1
+    path = write(tmp_path, policy, rows)
+    found = read_preferences(loaded(path, "margin=true", "data.held_out=0"), tokenizer)
+    margins = {pair.query: pair.margin for pair in found.training}
+    assert margins["query 2"] == 1.0 and margins["query 3"] == 0.0
+    assert ["field 'margin'" in str(row) for row in found.bad] == [True]
+    ignored = read_preferences(loaded(path, "data.held_out=0"), tokenizer)
+    assert {pair.margin for pair in ignored.training} == {0.0} and not ignored.bad
+
+
+def test_readings_by_hand() -> None:
+    pairs = [
+        Preference(q, [1], [2], 0.0, extra) for q, extra in zip("aabc", (5, -1, 0, 2), strict=True)
+    ]
+    found = validate(np.array([1.0, 0, 2, 3]), np.array([0.0, 1, 2, 1]), pairs)
+    assert found.accuracy.value == 2.5 / 4
+    assert found.length_accuracy.value == 2.5 / 4
+    assert found.over_length.value == 0
+    assert found.margin.value == (1 - 1 + 0 + 2) / 4
+    by_hand = sum(math.log1p(math.exp(-gap)) for gap in (1, -1, 0, 2)) / 4
+    assert found.loss == pytest.approx(by_hand)
+    assert found.mean_reward == 10 / 8
+    assert found.accuracy.n == 4
+
+
+def test_a_run_from_pairs_to_a_model(trained: tuple[Path, dict[str, Any]], policy: str) -> None:
+    folder, record = trained
+    out = folder / "out"
+    kept = json.loads((out / "training.json").read_text())
+    pairs = record["pairs"]
+    steps = math.ceil(pairs["training"] / 4)
+    assert kept["steps"] == 2 * steps and kept["command"] == "the command"
+    assert kept["ties_left_out"] == {"pairs.jsonl": 4}
+    assert kept["validation"]["accuracy"]["n"] == pairs["validation"]
+    assert kept["validation"]["length_accuracy"]["value"] == 1.0
+    assert kept["versions"]["trl"] and "folder" not in kept["config"]["data"]
+    read = [entry["step"] for entry in kept["history"] if "eval_accuracy" in entry]
+    assert read == [steps, 2 * steps]
+    assert any((out / "logs").iterdir())
+    assert {p.name for p in (out / "adapter").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    facts = json.loads((out / "adapter/adapter_config.json").read_text())
+    assert facts["base_model_name_or_path"] == policy
+    weights = load_file(out / "adapter/adapter_model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.float16}
+    assert any(name.endswith("score.weight") for name in weights)
+    assert not any(".layers.0." in name for name in weights)
+    head = next(value for name, value in weights.items() if name.endswith("score.weight"))
+    assert head.shape == (1, 32)
+
+
+def test_what_is_saved_is_what_was_measured(
+    trained: tuple[Path, dict[str, Any]], policy: str
+) -> None:
+    from peft import PeftModel
+
+    folder, record = trained
+    out = folder / "out"
+    pairs = read_preferences(loaded(str(folder / "run.yaml")), load_tokenizer(policy)).validation
+    merged = AutoModelForSequenceClassification.from_pretrained(out / "scalar")
+    tokenizer = AutoTokenizer.from_pretrained(out / "scalar")
+    assert merged.config.num_labels == 1
+    assert merged.config.pad_token_id == tokenizer.pad_token_id != tokenizer.eos_token_id
+    base = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1)
+    base.config.pad_token_id = tokenizer.pad_token_id
+    adapted = PeftModel.from_pretrained(base, str(out / "adapter"))
+    by_merged = rewards_of(merged, pairs, tokenizer.pad_token_id, 3)
+    by_adapter = rewards_of(adapted, pairs, tokenizer.pad_token_id, 2)
+    assert np.allclose(by_merged, by_adapter, atol=1e-5)
+    assert np.ptp(by_merged) > 1e-3
+    again = validate(*by_merged, pairs)
+    measured = record["validation"]
+    assert again.loss == pytest.approx(measured.loss, abs=1e-5)
+    assert again.margin.value == pytest.approx(measured.margin.value, abs=1e-5)
+    assert again.accuracy == measured.accuracy
+
+
+def test_rewards_do_not_depend_on_the_batch(
+    trained: tuple[Path, dict[str, Any]], policy: str
+) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(trained[0] / "out/scalar")
+    rows = [[5, 6, 7, 8], [9], [10, 11]]
+    together = rewards(model, rows, model.config.pad_token_id, 3)
+    with torch.no_grad():
+        alone = [model(torch.tensor([row])).logits.item() for row in rows]
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_the_built_in_model_is_base_and_adapter_merged(
+    trained: tuple[Path, dict[str, Any]],
+    policy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AUTOJ_CACHE", str(tmp_path / "cache"))
+    base = tmp_path / "cache/models" / f"{built_in.BASE}-{built_in._digest(built_in._gguf(), None)}"
+    shutil.copytree(policy, base)
+    shipped = tmp_path / "default_scalar"
+    monkeypatch.setattr(built_in, "SCALAR_ADAPTER", shipped)
+    with pytest.raises(ModelError, match="this installation has no adapter"):
+        built_in.build("default-scalar")
+    shutil.copytree(built_in.ADAPTER, shipped)
+    with pytest.raises(ModelError, match="the adapter has no reward head"):
+        built_in.build("default-scalar")
+    shutil.rmtree(shipped)
+    shutil.copytree(trained[0] / "out/adapter", shipped)
+    folder = built_in.build("default-scalar")
+    assert folder.parent == base.parent and folder.name.startswith("default-scalar-")
+    assert built_in.build("default-scalar") == folder
+    own, known = (
+        AutoModelForSequenceClassification.from_pretrained(path)
+        for path in (folder, trained[0] / "out/scalar")
+    )
+    assert own.config.pad_token_id == known.config.pad_token_id
+    assert AutoTokenizer.from_pretrained(folder).pad_token == built_in.SCALAR_PAD
+    assert all(torch.equal(own.state_dict()[k], v) for k, v in known.state_dict().items())
+    (shipped / "adapter_config.json").write_text(
+        (shipped / "adapter_config.json").read_text() + "\n"
+    )
+    assert built_in.build("default-scalar") != folder
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(
+    trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
+) -> None:
+    config = write(tmp_path, policy)
+    command = [sys.executable, "-m", "autoj_reward.cli", "train", "scalar", "--config", config]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wanted = tmp_path / "out/checkpoint-4/trainer_state.json"
+    while not wanted.is_file():
+        assert process.poll() is None, "the run ended before its second checkpoint"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "out/training.json").exists()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "goes on from" in done.stderr
+    one, two = (
+        load_file(p / "out/adapter/adapter_model.safetensors") for p in (trained[0], tmp_path)
+    )
+    assert one.keys() == two.keys()
+    assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
+    kept = json.loads((tmp_path / "out/training.json").read_text())
+    known = json.loads((trained[0] / "out/training.json").read_text())
+    readings = [
+        [entry["eval_loss"] for entry in record["history"] if "eval_loss" in entry]
+        for record in (kept, known)
+    ]
+    assert readings[0] == pytest.approx(readings[1], abs=1e-5) and len(readings[0]) == 2
+
+
+def test_a_run_that_stops_early_is_the_first_part_of_the_whole(
+    trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
+) -> None:
+    record = train(loaded(write(tmp_path, policy, stop_after=1)))
+    [own], known = (
+        [entry for entry in r["history"] if "eval_loss" in entry] for r in (record, trained[1])
+    )
+    assert own["eval_loss"] == pytest.approx(known[0]["eval_loss"], abs=1e-6)
+    assert record["steps"] * 2 == trained[1]["steps"]
+
+
+def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> None:
+    rows = [row | {"margin": 0.5} for row in pair_rows()]
+    path = write(tmp_path, policy, rows, lora=None, margin=True, center=0.01, epochs=8)
+    record = train(loaded(path))
+    losses = [entry["loss"] for entry in record["history"] if "loss" in entry]
+    assert losses[-1] < losses[0] - 0.2
+    out = tmp_path / "out"
+    assert not (out / "adapter").exists() and not list((out / "scalar").glob("*.bin"))
+    model = AutoModelForSequenceClassification.from_pretrained(out / "scalar")
+    base = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1)
+    own, other = (m.model.layers[0].mlp.up_proj.weight for m in (model, base))
+    assert not torch.equal(own, other)
+    pairs = read_preferences(loaded(path), load_tokenizer(policy)).validation
+    again = validate(*rewards_of(model, pairs, model.config.pad_token_id, 2), pairs)
+    assert again.loss == pytest.approx(record["validation"].loss, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["batch_size=6", "device_batch_size=4"], "no multiple of device_batch_size 4"),
+        (["stop_after=3"], "stop_after 3 is beyond epochs 2"),
+        (["data.rated=[x.jsonl]"], "learns from pairs: name data.compared"),
+        (["data.compared=[]"], "data.compared names no file"),
+        (["center=-1"], "center"),
+        (["loses=1"], "unknown key 'loses'"),
+    ],
+    ids=str,
+)
+def test_recipes_that_cannot_be(
+    tmp_path: Path, sets: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "none")
+    overrides = [word for item in sets for word in ("--set", item)]
+    assert main(["train", "scalar", "--config", path, *overrides]) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"chat_template": None}, "has no chat template"),
+        ({"pad_token": "<|im_start|>", "chat_template": "{{ 'a<|im_start|>' }}"}, "ends every"),
+    ],
+    ids=["no template", "pad at the end"],
+)
+def test_tokenizers_that_do_not_fit(
+    policy: str, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    for name, value in change.items():
+        setattr(tokenizer, name, value)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=said):
+        load_tokenizer(str(tmp_path))
+
+
+def test_the_papers_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    config = loaded(str(Path(__file__).parents[2] / "configs/train_scalar_13b.yaml"))
+    arguments = reward_arguments(config, 50)
+    assert (arguments.learning_rate, arguments.weight_decay) == (1e-5, 0.1)
+    assert (arguments.adam_beta1, arguments.adam_beta2) == (0.9, 0.95)
+    assert arguments.warmup_steps == math.ceil(0.03 * 250) and arguments.num_train_epochs == 5
+    assert arguments.gradient_accumulation_steps == 64 and arguments.max_length is None
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    with pytest.raises(ConfigError, match="no multiple of 5 processes"):
+        reward_arguments(config, 50)
+
+
+def reading(accuracy: float, loss: float) -> dict[str, float]:
+    return {"eval_accuracy": accuracy, "eval_loss": loss, "eval_margin": 0.1}
+
+
+def finished(folder: Path, rate: float, *readings: dict[str, float]) -> None:
+    record = {
+        "config": {"learning_rate": rate},
+        "history": [{"loss": 1.0}, *readings],
+        "validation": {"length_accuracy": {"value": 0.5, "low": 0.25, "high": 0.75, "n": 7}},
+        "pairs": {"training": 9, "validation": 7},
+        "queries": {"training": 3, "validation": 2},
+        "ties_left_out": {},
+        "seconds_since_last_start": 3,
+        "machine": {},
+        "versions": {},
+    }
+    (folder / "out" / f"lr_{rate:g}").mkdir(parents=True)
+    (folder / "out" / f"lr_{rate:g}" / "training.json").write_text(json.dumps(record))
+
+
+def search(folder: Path, *rates: float, **change: Any) -> ScalarSearchConfig:
+    base = write(folder, "none", **change)
+    data = {"base": base, "output": str(folder / "out"), "learning_rates": rates}
+    return ScalarSearchConfig.model_validate(data)
+
+
+def test_the_search_chooses_by_accuracy_and_then_by_loss(tmp_path: Path) -> None:
+    finished(tmp_path, 1e-5, reading(0.6, 0.7), reading(0.7, 0.6))
+    finished(tmp_path, 1e-4, reading(0.7, 0.5), reading(0.7, 0.8))
+    finished(tmp_path, 1e-3, reading(0.5, 0.1), reading(0.5, 0.1))
+    config = search(tmp_path, 1e-5, 1e-4, 1e-3)
+    trials, record = run(config)
+    chosen = choose(trials)
+    assert (chosen.learning_rate, chosen.epoch) == (1e-4, 1)
+    assert chosen.overrides == ("learning_rate=0.0001", "stop_after=1")
+    said = render(config, trials, record)
+    assert "| 0.0001 | 1 | 0.700 | 0.5000 | 0.100 | chosen |" in said
+    assert said.count("chosen |") == 1 and "The longer response wins: 0.500 [0.250, 0.750]" in said
+    assert "--set learning_rate=0.0001 --set stop_after=1`" in said
+    assert "try further ones" not in said
+    kept = json.loads((tmp_path / "out/search.json").read_text())
+    assert kept["chosen"]["epoch"] == 1 and len(kept["trials"]) == 6
+    assert (tmp_path / "out/search.md").read_text() == said
+    assert "try further ones" in render(search(tmp_path, 1e-4, 1e-3), trials, record)
+
+
+def test_a_search_needs_held_out_pairs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to choose by"):
+        run(search(tmp_path, 1e-4, data={"compared": ["pairs.jsonl"]}))
+    with pytest.raises(ConfigError, match="no pair was held out"):
+        trials_of({"history": [{"loss": 1}]}, ())
+
+
+def test_a_search_trains_its_runs(policy: str, tmp_path: Path) -> None:
+    path = write(tmp_path, policy)
+    data = {"base": path, "output": str(tmp_path / "s"), "learning_rates": [0.00005]}
+    trials, record = run(ScalarSearchConfig.model_validate(data))
+    assert [(t.learning_rate, t.epoch) for t in trials] == [(5e-5, 1), (5e-5, 2)]
+    assert isinstance(Estimate(**record["validation"]["accuracy"]).value, float)
+    assert record["command"].startswith("autoj train scalar --config")
