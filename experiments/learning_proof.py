@@ -13,40 +13,39 @@ run; one that is done is not repeated.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.config import Block, RewardConfig, load_config
+from autoj_reward.config import RewardConfig, load_config
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
 from autoj_reward.io.files import write_json, write_text
-from autoj_reward.io.markdown import table
-from autoj_reward.io.provenance import describe_machine
 from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.study import run_command
+from experiments.study import Study, StudyConfig, command
+from experiments.sweep import train
+from experiments.sweep_readings import logged
+from experiments.tables import report, tabled
 from rollouts.train.config import LearnerConfig, TrainConfig
 
 
-class LearningConfig(Block):
+class LearningConfig(StudyConfig):
     """base: a training config. algorithms: name to overrides.
 
     test: queries that are not trained on. samples: responses to each, before and after.
     """
 
     base: Path
-    output: Path
     test: str
     algorithms: dict[str, tuple[str, ...]] = Field(min_length=1)
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -58,31 +57,23 @@ def score(response: str, words: int) -> int:
     return max(1, 10 - abs(len(response.split()) - words))
 
 
-def run(config: LearningConfig) -> dict[str, Any]:
-    """Train and measure what is missing; returns what is in `learning.json`."""
-    found: dict[str, Any] = {"machine": describe_machine(), "runs": {}}
+def study(run: Study[LearningConfig]) -> str:
+    """Train and measure what is missing."""
+    config, runs, text = run.config, dict[str, Any](), ""
     for algorithm, own in config.algorithms.items():
         for seed in config.seeds:
             folder = config.output / f"{algorithm}-{seed}"
             sets = [*own, f"seed={seed}", f"output={folder}"]
             base = load_config(TrainConfig, config.base, sets)
             if not (folder / "learned.json").is_file():
-                _train(algorithm, config.base, sets)
+                train(folder.name, [algorithm], config.base, sets)
                 write_json(folder / "learned.json", _measure(config, base))
             learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
-            found["runs"][f"{algorithm} {seed}"] = learned
-            write_json(config.output / "learning.json", found)
-            write_text(config.output / "learning.md", render(found))
-            lines = {name: run["reward"] for name, run in found["runs"].items()}
+            runs[f"{algorithm} {seed}"] = learned
+            text = run.write("learning", {"runs": runs}, render)
+            lines = {name: one["reward"] for name, one in runs.items()}
             write_text(config.output / "learning.svg", curves(lines, "step", "raw reward"))
-    return found
-
-
-def _train(algorithm: str, base: Path, sets: Sequence[str]) -> None:
-    flags = [word for override in sets for word in ("--set", override)]
-    command = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
-    if subprocess.run([sys.executable, *command], check=False).returncode:
-        raise EngineError(f"{algorithm} failed; its messages stand above")
+    return text
 
 
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
@@ -110,15 +101,12 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
 
 def _check_journal(path: Path, words: int) -> None:
     """EngineError unless every rating is what the program grants."""
-    journal = Journal(path)
-    try:
+    with closing(Journal(path)) as journal:
         wrong = [
             row
             for row in journal.export()
             if row["rating"]["value"] != score(row["input"]["responses"][0], words)
         ]
-    finally:
-        journal.close()
     if wrong:
         raise EngineError(f"{len(wrong)} ratings of {path} are not what the program grants")
 
@@ -161,56 +149,45 @@ def sample(learner: LearnerConfig, model: str, queries: Sequence[str], n: int) -
     return responses
 
 
-def logged(logs: Path, name: str) -> list[tuple[int, float]]:
-    """(step, value) of a figure in TensorBoard's files."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found: list[tuple[int, float]] = []
-    for path in sorted(logs.rglob("events*")):
-        events = EventAccumulator(str(path))
-        events.Reload()
-        if name in events.Tags()["scalars"]:
-            found += [(e.step, e.value) for e in events.Scalars(name)]
-    return sorted(found)
+COLUMNS = {
+    "run": "{run}",
+    "score before": "{before:.2f}",
+    "after": "{after:.2f}",
+    "gain [95 %]": "{gain:+.2f} [{low:+.2f}, {high:+.2f}]",
+    "words before": "{words_before:.1f}",
+    "words after": "{words_after:.1f}",
+    "reward, first and last fifth of the steps": "{first:.2f}, {last:.2f}",
+}
 
 
 def render(found: dict[str, Any]) -> str:
     """A Markdown table, one row a run."""
-    steps = "reward, first and last fifth of the steps"
-    head = ("run", "score before", "after", "gain [95 %]", "words before", "after", steps)
-    rows = []
-    for name, run in found["runs"].items():
-        before, after = run["before"], run["after"]
-        gain = statistics.fmean(after) - statistics.fmean(before)
-        error = math.sqrt(
-            statistics.variance(before) / len(before) + statistics.variance(after) / len(after)
-        )
-        curve = [value for _, value in run["reward"]]
-        part = max(1, len(curve) // 5)
-        rows.append(
-            (
-                name,
-                f"{statistics.fmean(before):.2f}",
-                f"{statistics.fmean(after):.2f}",
-                f"{gain:+.2f} [{gain - 1.96 * error:+.2f}, {gain + 1.96 * error:+.2f}]",
-                f"{statistics.fmean(run['words_before']):.1f}",
-                f"{statistics.fmean(run['words_after']):.1f}",
-                f"{statistics.fmean(curve[:part]):.2f}, {statistics.fmean(curve[-part:]):.2f}",
-            )
-        )
-    machine = found["machine"]
-    where = f"{machine['processor']}, {machine['cores']} cores"
-    return "\n".join([*table(head, rows), "", f"Machine: {where}.", ""])
+    rows = [_gain(name, run) for name, run in found["runs"].items()]
+    return report("Learning", found, [("Runs", tabled(rows, COLUMNS), "")])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, measure and print the table."""
+def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:
+    """Means of a run, and the gain with its interval by the normal distribution."""
+    sides = [run["before"], run["after"]]
+    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in sides))
+    before, after = map(statistics.fmean, sides)
+    gain, curve = after - before, [value for _, value in run["reward"]]
+    part = max(1, len(curve) // 5)
+    return {
+        "run": name,
+        "before": before,
+        "after": after,
+        "gain": gain,
+        "low": gain - 1.96 * error,
+        "high": gain + 1.96 * error,
+        "words_before": statistics.fmean(run["words_before"]),
+        "words_after": statistics.fmean(run["words_after"]),
+        "first": statistics.fmean(curve[:part]),
+        "last": statistics.fmean(curve[-part:]),
+    }
 
-    def work(config: LearningConfig, _flags: argparse.Namespace, _command: str) -> str:
-        return render(run(config))
 
-    return run_command("experiments.learning_proof", __doc__, LearningConfig, work, arguments)
-
+main = command(LearningConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,17 +11,15 @@ journal beside the output makes the same command go on after a kill.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 from pydantic import Field
 
 from autoj_reward.client.judging import judging
-from autoj_reward.config import Block, JudgeConfig
+from autoj_reward.config import JudgeConfig
 from autoj_reward.evaluate.critique_health import examine
 from autoj_reward.evaluate.labelled import (
     JudgeData,
@@ -38,16 +36,16 @@ from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement
-from experiments.study import run_command
+from experiments.study import Study, StudyConfig, command
 
 
-class OwnCritiquesConfig(Block):
+class OwnCritiquesConfig(StudyConfig):
     """data, held_out and exclude: as in the training. samples: critiques a row. tolerance: how far
-    a critique's own rating may be from the reference, in ratings. rows: at most so many."""
+    a critique's own rating may be from the reference, in ratings. rows: at most so many.
+    output: the file of them."""
 
     data: JudgeData
     judge: JudgeConfig
-    output: Path
     samples: int = Field(2, ge=1, le=64)
     tolerance: float = Field(2.0, ge=0)
     rows: int | None = Field(None, ge=1)
@@ -60,16 +58,13 @@ async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
     items = [
         JudgeInput(row.query, (row.response,), n) for row in rows for n in range(config.samples)
     ]
-    journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
-    try:
-        async with judging(config.judge, journal, len(set(items)), "critiques") as reward:
+    with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
+        async with judging(config.judge, kept, len(set(items)), "critiques") as reward:
             judgements = await reward.judge(items)
-    finally:
-        journal.close()
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
-    kept = [choose(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)]
-    return [row for row in kept if row]
+    found = (choose(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True))
+    return [row for row in found if row]
 
 
 def training_rows(config: OwnCritiquesConfig, fmt: JudgeFormat) -> list[Rated]:
@@ -107,17 +102,15 @@ def choose(
     return {"usrmsg": prompt, "target_output": target.rstrip(), "pred_score": f"{row.rating:g}"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+async def study(run: Study[OwnCritiquesConfig]) -> str:
     """Sample and write."""
+    run.config.output.parent.mkdir(parents=True, exist_ok=True)
+    rows = await sample(run.config)
+    write_jsonl(run.config.output, rows)
+    return f"{len(rows)} rows with a usable critique: {run.config.output}"
 
-    def work(config: OwnCritiquesConfig, _flags: argparse.Namespace, _command: str) -> str:
-        config.output.parent.mkdir(parents=True, exist_ok=True)
-        rows = asyncio.run(sample(config))
-        write_jsonl(config.output, rows)
-        return f"{len(rows)} rows with a usable critique: {config.output}"
 
-    return run_command("experiments.own_critiques", __doc__, OwnCritiquesConfig, work, arguments)
-
+main = command(OwnCritiquesConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,82 +1,165 @@
-"""What the commands of all experiments share: --config and --set, explained errors, exit codes."""
+"""The one shell of every study: its config and flags, its result file and report, its errors.
+
+A study is a module with a config, a function that measures, and `main = command(Config, measure)`.
+What it finds is written as NAME.json, with the command, date, machine, versions and config, and as
+NAME.md. The module's docstring is its --help.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
+from pydantic import Field
+
+from autoj_reward.commands.shell import explained
 from autoj_reward.config import Block, load_config
-from autoj_reward.errors import AutojError, ConfigError
-
-T = TypeVar("T", bound=Block)
-
-
-def parts_flag(parts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """--parts of a command that can be run in parts, for `run_command`."""
-    return {"--parts": {"metavar": "A,B", "help": f"some of: {', '.join(parts)}"}}
+from autoj_reward.errors import ConfigError
+from autoj_reward.io.files import plain, write_json, write_text
+from autoj_reward.io.provenance import describe_machine, installed_versions
+from experiments.draws import Draws
 
 
-def named_parts(
-    named: str | None, possible: Sequence[str], told: str = "this config has the parts"
-) -> tuple[str, ...]:
-    """The parts that --parts names, in the order of the possible ones; all without the flag.
+class StudyConfig(Block):
+    """output: folder of the results."""
 
-    told: stands before the possible ones in the ConfigError for a part that is none of them.
-    """
-    if named is None:
-        return tuple(possible)
-    names = [name.strip() for name in named.split(",")]
-    if strange := [name for name in names if name not in possible]:
-        raise ConfigError(f"--parts {', '.join(strange)}: {told} {', '.join(possible)}")
-    return tuple(part for part in possible if part in names)
+    output: Path
+
+    def possible(self) -> Sequence[str]:
+        """The parts that this config has; none if it is not run in parts."""
+        return ()
+
+    def wanted(self, named: str | None) -> tuple[str, ...]:
+        """The parts that --parts names, in the order of the possible ones; all without the flag.
+
+        Raises ConfigError for a name that is unknown or that the config leaves out.
+        """
+        possible = self.possible()
+        names = possible if named is None else [name.strip() for name in named.split(",")]
+        if strange := [name for name in names if name not in possible]:
+            told = ", ".join(possible)
+            raise ConfigError(f"--parts {', '.join(strange)}: this config has the parts {told}")
+        return tuple(part for part in possible if part in names)
 
 
-def run_command(
-    module: str,
-    about: str | None,
+class ResampledConfig(StudyConfig):
+    """bootstrap, seed: resamples of each 95 % interval, and how they are drawn."""
+
+    bootstrap: int = Field(2000, ge=1)
+    seed: int = 0
+
+    @property
+    def draws(self) -> Draws:
+        """How intervals are drawn."""
+        return Draws(self.bootstrap, self.seed)
+
+
+T = TypeVar("T", bound=StudyConfig)
+
+
+class Main(Protocol):
+    """A command, called with its arguments or None for those of the process; the exit code."""
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Study(Generic[T]):
+    """A study under way. command: as it was typed. parts: to run. limit: of --limit, rows for a
+    quick look."""
+
+    config: T
+    command: str = ""
+    parts: tuple[str, ...] = ()
+    limit: int | None = None
+
+    def head(self) -> dict[str, Any]:
+        """How a result came about."""
+        return {
+            "command": self.command,
+            "at": time.strftime("%Y-%m-%d"),
+            "machine": describe_machine(),
+            "versions": installed_versions(),
+            "parts": self.parts,
+            "config": self.config.model_dump(mode="json"),
+        }
+
+    def write(
+        self,
+        name: str,
+        found: Mapping[str, Any],
+        render: Callable[[dict[str, Any]], str],
+        plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
+    ) -> str:
+        """Write the result, its report and its plots (SVG by name) into the output folder; returns
+        the report."""
+        result: dict[str, Any] = plain(self.head() | dict(found))
+        write_json(self.config.output / f"{name}.json", result)
+        text = render(result)
+        write_text(self.config.output / f"{name}.md", text)
+        for plot, svg in plots(result).items():
+            write_text(self.config.output / f"{name}-{plot}.svg", svg)
+        return text
+
+
+def command(
     kind: type[T],
-    work: Callable[[T, argparse.Namespace, str], str | None],
-    arguments: Sequence[str] | None,
-    flags: Mapping[str, Mapping[str, Any]] | None = None,
-) -> int:
-    """Parse the flags, load the config, work, and print what `work` returns.
+    work: Callable[[Study[T]], str | Awaitable[str]],
+    parts: Sequence[str] = (),
+    limit: str | None = None,
+) -> Main:
+    """The `main` of a study.
 
-    module: what stands behind `python -m`. about: the module's docstring, shown by --help.
-    work: gets the config, the flags and the command as it was typed. flags: beside --config and
-    --set, name to options of add_argument. Returns the exit code: 0, 1 for an error that is
-    explained, 130 if interrupted.
+    work: measures and returns what is printed. parts: that --parts may name. limit: what --limit
+    counts. The exit code is 0, 1 for an error that is explained, 130 if interrupted.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        module = sys.modules[work.__module__]
+        name = module.__spec__.name.removesuffix(".__main__") if module.__spec__ else work.__name__
+        flags = _parser(name, module.__doc__, parts, limit).parse_args(given)
+
+        def run() -> int:
+            config = load_config(kind, flags.config, flags.sets)
+            typed = shlex.join(["python", "-m", name, *given])
+            said = work(Study(config, typed, config.wanted(flags.parts), flags.limit))
+            print(asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said)
+            return 0
+
+        return explained(name.rpartition(".")[2], run)
+
+    return main
+
+
+async def _awaited(said: Awaitable[str]) -> str:
+    return await said
+
+
+def _parser(
+    name: str, about: str | None, parts: Sequence[str], limit: str | None
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m {module}",
+        prog=f"python -m {name}",
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="YAML run file")
+    told = "override one value of the config"
     parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="sets",
-        help="override one value of the config",
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="sets", help=told
     )
-    for name, options in (flags or {}).items():
-        parser.add_argument(name, **options)
-    found = parser.parse_args(given)
-    name = module.rpartition(".")[2]
-    try:
-        config = load_config(kind, found.config, found.sets)
-        said = work(config, found, shlex.join(["python", "-m", module, *given]))
-    except AutojError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"\n{name}: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
-    if said:
-        print(said)
-    return 0
+    parser.set_defaults(parts=None, limit=None)
+    if parts:
+        parser.add_argument("--parts", metavar="A,B", help=f"some of: {', '.join(parts)}")
+    if limit:
+        parser.add_argument("--limit", type=int, metavar="N", help=f"{limit}, for a quick look")
+    return parser

@@ -33,14 +33,11 @@ from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
-from experiments.recipe_ablation import AblationConfig
-from experiments.scalar_search import ScalarSearchConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
-from experiments.speed.capacity_check import CapacityCheckConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
-from experiments.speed.grpo_overlap import OverlapConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
+from experiments.sweep import SweepConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
@@ -62,7 +59,7 @@ KINDS: dict[str, type[Block]] = {
     "train_": TrainJudgeConfig,
     "train_default_scalar": TrainScalarConfig,
     "train_scalar": TrainScalarConfig,
-    "scalar_search": ScalarSearchConfig,
+    "scalar_search": SweepConfig,
     "evaluate_critiques": CritiquesConfig,
     "evaluate_ranking": RankingConfig,
     "evaluate_selection": SelectionConfig,
@@ -70,7 +67,7 @@ KINDS: dict[str, type[Block]] = {
     "evaluate_pairs": PairsConfig,
     "judge_quality": JudgeQualityConfig,
     "own_critiques": OwnCritiquesConfig,
-    "recipe_ablation": AblationConfig,
+    "recipe_ablation": SweepConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
     "grpo": TrainConfig,
@@ -82,13 +79,12 @@ KINDS: dict[str, type[Block]] = {
     "learning_task": TrainConfig,
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
-    "grpo_overlap": OverlapConfig,
+    "grpo_overlap": SweepConfig,
     "collect_": CollectConfig,
     "scenario_classifier": ScenarioClassifierConfig,
     "scenario_finetune": FinetuneConfig,
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
-    "capacity_check": CapacityCheckConfig,
     "gpu_throughput": GpuThroughputConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,

@@ -12,7 +12,9 @@ from autoj_reward.config import JudgeConfig, PolicyConfig
 from autoj_reward.engine.base import Sampling, counted
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Sampled
+from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine, make_judge
+from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import resolve
 from autoj_reward.prompts.render import user_prompt
@@ -30,10 +32,16 @@ class JudgeReplica:
 
     A dead engine ends the process at once (`on_death`), so that whoever supervises it starts a new
     one; a replica that lived on would swallow requests until its next health check.
+
+    judge: a config, or the judge itself.
     """
 
-    def __init__(self, config: JudgeConfig, on_death: Callable[[], None] | None = None) -> None:
-        self._judge = make_judge(config)
+    def __init__(
+        self,
+        judge: JudgeConfig | GenerativeJudge | ScalarReward,
+        on_death: Callable[[], None] | None = None,
+    ) -> None:
+        self._judge = make_judge(judge) if isinstance(judge, JudgeConfig) else judge
         self._engine = self._judge.engine
         self.judge_name = self._judge.name
         self._on_death = on_death

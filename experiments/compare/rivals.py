@@ -93,14 +93,8 @@ def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> N
     Each is the mean over the prompt's tokens, in float32; layer 0 is the embeddings. They are kept
     in a file of the folder, also those of a run that was stopped, and never computed again.
     """
-    return prompt_states(_prompts(rows, config, resolve(config).path), config, folder)
-
-
-def prompt_states(
-    prompts: Sequence[list[int]], config: JudgeConfig, folder: Path
-) -> NDArray[np.float32]:
-    """Hidden states of a model that reads these token ids, as `hidden_states` has them."""
     source = resolve(config)
+    prompts = _prompts(rows, config, source.path)
     cache = folder / f"hidden_states-{_digest(source.identity)[:16]}.npz"
     keys = [_digest(str(ids)) for ids in prompts]
     known = _load(cache)

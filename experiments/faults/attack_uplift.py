@@ -16,44 +16,42 @@ The journal in the output folder makes the same command go on after a kill.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, JudgeConfig, OverLong
+from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Prepared
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.metrics import Estimate, bootstrap, share
-from autoj_reward.io.files import write_json, write_text
-from autoj_reward.io.markdown import table
 from autoj_reward.journal import Journal
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import Prompt
+from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 from experiments.faults.attacks import Attack, attacks
-from experiments.study import run_command
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report, tabled
 
 NOTICED = {"planted_verdict", "template_delimiter", "control_token", "empty_response"}
 """Flags that say what a response tries."""
 
 
-class AttackUpliftConfig(Block):
+class AttackUpliftConfig(StudyConfig):
     """judge: a generative judge, run in this process. output: folder of the figures."""
 
     judge: JudgeConfig
-    output: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +88,6 @@ class Trusting:
         return await self._engine.prepare(bare, max_tokens, over_long)
 
 
-class InProcess:
-    """A judge of this process as a backend."""
-
-    replicas = 1
-
-    def __init__(self, judge: GenerativeJudge) -> None:
-        self._judge = judge
-        self.judge = judge.name
-
-    async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        """(index, judgement), all of them at once."""
-
-        async def one(index: int) -> tuple[int, Judgement]:
-            return index, await self._judge.judge(items[index])
-
-        for done in asyncio.as_completed([one(n) for n in range(len(items))]):
-            yield await done
-
-    async def check(self) -> int:
-        """See the engine's."""
-        await self._judge.engine.check()
-        return 1
-
-    async def update(self, config: JudgeConfig) -> None:
-        """Not here."""
-        raise ConfigError("this judge is measured as it is")
-
-    async def close(self) -> None:
-        """Free the model."""
-        await self._judge.engine.close()
-
-
 async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[str, list[Judgement]]:
     """Judgements of every attack and then of every plain answer, with the control tokens kept
     apart (`all`) and not (`trusting`)."""
@@ -135,21 +101,23 @@ async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[st
     )
     items = [JudgeInput(a.query, (a.response,)) for a in found]
     items += [JudgeInput(a.query, (a.plain,)) for a in found]
-    journal = Journal(config.output / "journal.sqlite")
-    await judge.engine.start()
-    try:
-        answers = {}
-        with tqdm(total=2 * len(set(items)), desc="attacks", unit="judgement") as bar:
+    answers = {}
+    with (
+        closing(Journal(config.output / "journal.sqlite")) as journal,
+        tqdm(total=2 * len(set(items)), desc="attacks", unit="judgement") as bar,
+    ):
 
-            def progress(judgement: Judgement, reused: bool) -> None:
-                bar.update()
+        def progress(judgement: Judgement, reused: bool) -> None:
+            bar.update()
 
+        await judge.engine.start()
+        try:
             for name, one in (("all", judge), ("trusting", trusting)):
-                client = RewardClient(InProcess(one), journal=journal, progress=progress)
+                backend = LocalBackend(JudgeReplica(one))
+                client = RewardClient(backend, journal=journal, progress=progress)
                 answers[name] = await client.judge(items)
-    finally:
-        await judge.engine.close()
-        journal.close()
+        finally:
+            await judge.engine.close()
     return answers
 
 
@@ -212,59 +180,37 @@ def _uplift(
     )
 
 
-def render(rows: Sequence[Uplift]) -> str:
+COLUMNS = {
+    "defences": "{defences}",
+    "family": "{family}",
+    "n": "{uplift[n]}",
+    "uplift in rating": "{uplift}",
+    "in expected rating": "{expected}",
+    "raised by 1 or more": "{raised}",
+    "without a rating": "{unrated}",
+}
+
+
+def render(found: dict[str, Any]) -> str:
     """The figures as a Markdown table."""
-    head = (
-        "defences", "family", "n", "uplift in rating", "in expected rating", "raised by 1 or more",
-        "without a rating",
-    )  # fmt: skip
-    shown = (
-        (
-            row.defences,
-            row.family,
-            str(row.uplift.n),
-            *map(_shown, (row.uplift, row.expected, row.raised)),
-            str(row.unrated),
-        )
-        for row in rows
-    )
-    return "\n".join(table(head, shown)) + "\n"
+    title = f"{found['attacks']} attacks on {found['judge']}"
+    return report("Attacks", found, [(title, tabled(found["rows"], COLUMNS), "")])
 
 
-def _shown(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "-"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.2f}"
-    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
-
-
-async def run(config: AttackUpliftConfig) -> list[Uplift]:
-    """Judge, count and write `attack_uplift.json` and `.md` into the output folder."""
+async def study(run: Study[AttackUpliftConfig]) -> str:
+    """Judge, count and write."""
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     found = attacks()
-    answers = await judged(config, found)
-    fmt = make_judge(config.judge).format
+    answers = await judged(run.config, found)
+    fmt = make_judge(run.config.judge).format
     assert isinstance(fmt, JudgeFormat)
     rows = figures(found, answers, fmt)
-    judge = answers["all"][0].judge
-    record = {"judge": judge, "attacks": len(found), "rows": [asdict(row) for row in rows]}
-    write_json(config.output / "attack_uplift.json", record)
-    write_text(config.output / "attack_uplift.md", render(rows))
-    return rows
+    record = {"judge": answers["all"][0].judge, "attacks": len(found), "rows": rows}
+    return run.write("attack_uplift", record, render)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the table."""
-
-    def work(config: AttackUpliftConfig, _flags: argparse.Namespace, _command: str) -> str:
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        return render(asyncio.run(run(config)))
-
-    return run_command(
-        "experiments.faults.attack_uplift", __doc__, AttackUpliftConfig, work, arguments
-    )
-
+main = command(AttackUpliftConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,9 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from autoj_reward.config import Block
+from experiments.study import ResampledConfig, StudyConfig
 from rollouts.train.config import LearnerConfig
 
-Part = Literal["constant", "terms", "vectors", "states", "finetuned"]
+Part = Literal["constant", "terms", "vectors", "finetuned"]
 
 
 class LabelledData(Block):
@@ -32,32 +33,29 @@ class LabelledData(Block):
     held_out: float = Field(0.2, gt=0, lt=1)
 
 
-class ScenarioClassifierConfig(Block):
+class ScenarioClassifierConfig(ResampledConfig):
     """A comparison.
 
-    base: the model whose word vectors and hidden states are used. finetuned: folder of a model that
+    base: the model whose token embeddings are used. finetuned: folder of a model that
         `experiments.scenario_classifier.finetune` made; null leaves the part out.
     max_terms: terms kept, those that depend most on the scenario (chi-squared). strengths: values
         of C for the classifier on terms to choose from, by cross-validation within the training
-        rows. layers: of the hidden states to choose from.
-    max_tokens: of a prompt that hidden states are read from; a longer query is cut in its middle.
+        rows.
+    max_tokens: of a query whose embeddings are read.
     """
 
     data: LabelledData
-    output: Path
     base: str = "smollm2-135m-instruct"
     finetuned: str | None = None
     parts: tuple[Part, ...] = ("constant", "terms", "vectors")
     max_terms: int = Field(20000, ge=1)
     strengths: tuple[float, ...] = (0.3, 1.0, 3.0)
-    layers: tuple[int, ...] = (8, 12, 16, 20, 24)
     max_tokens: int = Field(256, ge=32)
     folds: int = Field(5, ge=2)
     bootstrap: int = Field(1000, ge=1)
-    seed: int = 0
 
 
-class FinetuneConfig(Block):
+class FinetuneConfig(StudyConfig):
     """Training a language model to name the scenario (paper, Appendix B: 3 epochs, batch 64, 1e-5).
 
     max_length: tokens of a prompt with its answer; a longer query is cut in its middle.
@@ -65,7 +63,6 @@ class FinetuneConfig(Block):
 
     data: LabelledData
     learner: LearnerConfig = LearnerConfig()
-    output: Path
     epochs: float = Field(3.0, gt=0)
     batch_size: int = Field(64, ge=1)
     device_batch_size: int = Field(4, ge=1)

@@ -6,14 +6,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, Limits
-from autoj_reward.io.rows import Rows
-from autoj_reward.io.sources import numbered
+from autoj_reward.io.rows import Rows, read_rows
 from autoj_reward.scenarios import Registry
-from autoj_reward.types import BadRow
 
 LIMITS = Limits()
 GIVEN_UP = ("rejecting", "peer_review")
@@ -43,26 +42,24 @@ def read_labelled(path: str, known: Registry) -> Rows[Labelled]:
     Rows of a scenario that is none are named by line and left out. Raises InputError if the file
     as a whole cannot be read.
     """
-    rows: list[Labelled] = []
-    bad: list[BadRow] = []
-    for line, load in numbered(path, ()):
-        try:
-            fields = check.own_fields(load())
-            own = "instruction" in fields
-            name = check.text(fields, "category" if own else "scenario", LIMITS, blank=False)
-            query = check.text(fields, "instruction" if own else "prompt", LIMITS, blank=False)
-            if own and fields.get("input"):
-                query += " " + check.text(fields, "input", LIMITS)
-            if name in GIVEN_UP:
-                raise BadField("category", f"{name}: a scenario that was given up")
-            if name not in known:
-                raise BadField("category" if own else "scenario", f"no scenario {name!r}")
-            rows.append(Labelled(line, query.strip(), known[name].name))
-        except BadField as why:
-            bad.append(BadRow(path, line, why.field, why.reason))
-    if not rows:
-        raise InputError(f"{path}: no usable row; {len(bad)} left out")
-    return Rows(tuple(rows), tuple(bad))
+
+    def build(line: int, value: Any) -> Labelled:
+        fields = check.own_fields(value)
+        own = "instruction" in fields
+        name = check.text(fields, "category" if own else "scenario", LIMITS, blank=False)
+        query = check.text(fields, "instruction" if own else "prompt", LIMITS, blank=False)
+        if own and fields.get("input"):
+            query += " " + check.text(fields, "input", LIMITS)
+        if name in GIVEN_UP:
+            raise BadField("category", f"{name}: a scenario that was given up")
+        if name not in known:
+            raise BadField("category" if own else "scenario", f"no scenario {name!r}")
+        return Labelled(line, query.strip(), known[name].name)
+
+    found = read_rows(path, build, ())
+    if not found.rows:
+        raise InputError(f"{path}: no usable row; {len(found.bad)} left out")
+    return found
 
 
 def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labelled, ...]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from autoj_reward.evaluate.metrics import Indices, Statistic, bootstrap, difference, share
+from autoj_reward.evaluate.metrics import Estimate, Indices, Statistic, difference, share
 from autoj_reward.scenarios.linear import Classified
+from experiments.draws import Draws
 
 BINS = 10
 
@@ -35,16 +35,14 @@ def accuracy(truth: Sequence[str], said: Sequence[str]) -> Statistic:
     return share([a == b for a, b in zip(truth, said, strict=True)])
 
 
-def figures(
-    truth: Sequence[str], said: Sequence[Classified], rounds: int, seed: int
-) -> dict[str, Any]:
+def figures(truth: Sequence[str], said: Sequence[Classified], draws: Draws) -> dict[str, Any]:
     """Accuracy and macro-F1 with 95 % bootstrap intervals; calibration where confidence is told.
 
     Calibration is that of the most probable scenario, whatever a threshold makes of it.
     """
     named = [answer.scenario for answer in said]
     found: dict[str, Any] = {
-        name: asdict(bootstrap(measure(truth, named), len(truth), rounds=rounds, seed=seed))
+        name: draws.over(measure(truth, named), len(truth))
         for name, measure in (("accuracy", accuracy), ("macro_f1", macro_f1))
     }
     confidence = np.array([answer.confidence for answer in said])
@@ -57,11 +55,10 @@ def figures(
 
 
 def lead(
-    truth: Sequence[str], first: Sequence[str], second: Sequence[str], rounds: int, seed: int
-) -> dict[str, Any]:
+    truth: Sequence[str], first: Sequence[str], second: Sequence[str], draws: Draws
+) -> Estimate:
     """Macro-F1 of the first less that of the second, on paired resamples."""
-    gap = difference(macro_f1(truth, first), macro_f1(truth, second))
-    return asdict(bootstrap(gap, len(truth), rounds=rounds, seed=seed))
+    return draws.over(difference(macro_f1(truth, first), macro_f1(truth, second)), len(truth))
 
 
 def calibration_error(right: NDArray[np.float64], confidence: NDArray[np.float64]) -> float:

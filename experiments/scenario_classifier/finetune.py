@@ -10,9 +10,7 @@ or serve it and ask it by `autoj_reward.scenarios.generative`. Several GPUs: sta
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from autoj_reward.io.files import claim
@@ -24,15 +22,16 @@ from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.data import Labelled
 from experiments.scenario_classifier.rivals import prompt_ids
-from experiments.study import run_command
+from experiments.study import Study, command
 from rollouts.train.learner import load_policy, load_tokenizer, lora
 
 ROOM = 32
 """Tokens kept for the name."""
 
 
-def finetune(config: FinetuneConfig) -> None:
+def study(run: Study[FinetuneConfig]) -> str:
     """Train to the end and save the model whole, an adapter merged into it."""
+    config = run.config
     import torch
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -70,15 +69,15 @@ def finetune(config: FinetuneConfig) -> None:
         peft_config=lora(config.learner),
     )
     trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    folder = config.output / "classifier"
     if not trainer.is_world_process_zero():
-        return
+        return ""
     model = trainer.accelerator.unwrap_model(trainer.model)
     if config.learner.lora_rank:
         model = model.merge_and_unload()
-    folder = config.output / "classifier"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    print(f"classifier: {folder}")
+    return f"classifier: {folder}"
 
 
 def example(row: Labelled, tokens: PromptTokenizer, config: FinetuneConfig) -> dict[str, Any]:
@@ -94,16 +93,7 @@ def example(row: Labelled, tokens: PromptTokenizer, config: FinetuneConfig) -> d
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train."""
-
-    def work(config: FinetuneConfig, _flags: argparse.Namespace, _command: str) -> None:
-        finetune(config)
-
-    return run_command(
-        "experiments.scenario_classifier.finetune", __doc__, FinetuneConfig, work, arguments
-    )
-
+main = command(FinetuneConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from autoj_reward.evaluate.metrics import estimate_text
-from autoj_reward.io.markdown import table
+from experiments.tables import report, tabled
 
 NAMES = {
     "constant": "the commonest scenario",
     "terms": "TF-IDF, linear",
     "vectors": "token embeddings of the base, linear",
-    "states": "hidden states of the base, linear",
     "finetuned": "fine-tuned on the published prompt",
 }
+COLUMNS = {
+    "classifier": "{name}",
+    "accuracy": "{validation[accuracy]}",
+    "macro-F1": "{validation[macro_f1]}",
+    "calibration error": "{validation[calibration_error]:.3f}",
+    "accuracy, measured besides": "{measured[accuracy]}",
+    "macro-F1, measured besides": "{measured[macro_f1]}",
+    "ms a query": "{ms_per_query:.2f}",
+}
+NOTHING = dict.fromkeys(("accuracy", "macro_f1", "calibration_error"))
 
 
-def render_report(result: Mapping[str, Any]) -> str:
+def render_report(found: dict[str, Any]) -> str:
     """One table of all parts, and the leads of the best."""
-    counts = result["rows"]
-    head = (
-        "classifier", "accuracy", "macro-F1", "calibration error", "accuracy, measured besides",
-        "macro-F1, measured besides", "ms a query",
-    )  # fmt: skip
-    rows = []
-    for part, found in result["parts"].items():
-        own, other = found["validation"], found["measured"] or {}
-        rows.append(
-            (
-                NAMES[part],
-                estimate_text(own["accuracy"]),
-                estimate_text(own["macro_f1"]),
-                f"{own['calibration_error']:.3f}" if "calibration_error" in own else "",
-                estimate_text(other.get("accuracy")),
-                estimate_text(other.get("macro_f1")),
-                f"{found['ms_per_query']:.2f}" if "ms_per_query" in found else "",
-            )
-        )
-    lines = [
-        f"{counts['training']} training rows, {counts['validation']} validation rows, "
-        f"{counts['scenarios']} scenarios; {counts['measured']} rows measured besides.",
-        "",
-        *table(head, rows),
-        "",
-        *(
-            f"{name}: {estimate_text(found)} of macro-F1 on paired resamples."
-            for name, found in result["leads"].items()
-        ),
+    counts = found["rows"]
+    rows = [
+        {"name": NAMES[part], "ms_per_query": None}
+        | own
+        | {side: NOTHING | (own[side] or {}) for side in ("validation", "measured")}
+        for part, own in found["classifiers"].items()
     ]
-    return "\n".join(lines) + "\n"
+    about = (
+        f"{counts['training']} training rows, {counts['validation']} validation rows, "
+        f"{counts['scenarios']} scenarios; {counts['measured']} rows measured besides."
+    )
+    leads = "; ".join(f"{name} by {estimate_text(own)}" for name, own in found["leads"].items())
+    note = f"Leads in macro-F1 on paired resamples: {leads}." if leads else ""
+    sections = [("Classifiers", tabled(rows, COLUMNS), note)]
+    return report("Scenario of a query", found, sections, about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
-from autoj_reward.config import EngineConfig, JudgeConfig
+from autoj_reward.config import EngineConfig
 from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.generative import GenerativeClassifier, classify_prompt
 from autoj_reward.scenarios.linear import Classified
-from experiments.compare.rivals import prompt_states
 from experiments.scenario_classifier.config import ScenarioClassifierConfig
 from experiments.scenario_classifier.data import Labelled
 from experiments.scenario_classifier.figures import macro_f1
@@ -38,42 +37,33 @@ OPENING = 20
 def probe(
     training: Sequence[Labelled],
     asked: Sequence[Labelled],
-    read: Callable[[Sequence[Labelled], ScenarioClassifierConfig], dict[int, NDArray[np.float32]]],
     config: ScenarioClassifierConfig,
 ) -> tuple[list[Classified], dict[str, Any]]:
-    """Ridge classification on features of a language model; what it says of the rows asked.
-
-    read: features by layer, [rows, width] each. Layer and alpha are those of the best
-    cross-validation within the training rows.
-    """
-    found = read([*training, *asked], config)
+    """Ridge classification on `vectors`; what it says of the rows asked. Alpha is that of the best
+    cross-validation within the training rows."""
+    features = vectors([*training, *asked], config)
+    known = features[: len(training)]
     truth = np.array([row.scenario for row in training])
     of_fold = folds(training, config.folds)
     everything = np.arange(len(training))
-    reached: dict[tuple[int, float], float] = {}
-    choices = [(layer, alpha) for layer in found for alpha in ALPHAS]
-    for layer, alpha in tqdm(choices, desc="choices", disable=None):
+    reached: dict[float, float] = {}
+    for alpha in tqdm(ALPHAS, desc="choices", disable=None):
         said = np.empty(len(training), dtype=object)
         for fold in range(config.folds):
             inside, outside = of_fold != fold, of_fold == fold
-            model = _ridge(alpha)
-            model.fit(found[layer][: len(training)][inside], truth[inside])
-            said[outside] = model.predict(found[layer][: len(training)][outside])
-        reached[layer, alpha] = macro_f1(list(truth), list(said))(everything) or 0.0
-    layer, alpha = max(reached, key=lambda choice: reached[choice])
-    model = _ridge(alpha).fit(found[layer][: len(training)], truth)
-    names = model.predict(found[layer][len(training) :])
+            said[outside] = _ridge(alpha).fit(known[inside], truth[inside]).predict(known[outside])
+        reached[alpha] = macro_f1(list(truth), list(said))(everything) or 0.0
+    alpha = max(reached, key=lambda choice: reached[choice])
+    names = _ridge(alpha).fit(known, truth).predict(features[len(training) :])
     return [Classified(str(name), math.nan, str(name)) for name in names], {
-        "layer": layer,
         "alpha": alpha,
-        "cross_validated": reached[layer, alpha],
+        "cross_validated": reached[alpha],
     }
 
 
-def vectors(
-    rows: Sequence[Labelled], config: ScenarioClassifierConfig
-) -> dict[int, NDArray[np.float32]]:
-    """Token embeddings of the base: the mean over the query, and over its opening, side by side."""
+def vectors(rows: Sequence[Labelled], config: ScenarioClassifierConfig) -> NDArray[np.float32]:
+    """Token embeddings of the base: the mean over the query, and over its opening, side by side;
+    [rows, width]."""
     from transformers import AutoModel, AutoTokenizer
 
     path = resolve(EngineConfig(model=config.base)).path
@@ -84,18 +74,7 @@ def vectors(
         ids = _ids(row.query, tokenizer) or [tokenizer.eos_token_id]
         means = [table[part].mean(axis=0) for part in (ids[: config.max_tokens], ids[:OPENING])]
         found.append(np.concatenate(means))
-    return {0: np.stack(found).astype(np.float32)}
-
-
-def states(
-    rows: Sequence[Labelled], config: ScenarioClassifierConfig
-) -> dict[int, NDArray[np.float32]]:
-    """Hidden states of the base that reads the published prompt, the mean over its tokens."""
-    judge = JudgeConfig(model=config.base)
-    tokens = _tokens(resolve(judge).path)
-    prompts = [prompt_ids(row.query, tokens, config.max_tokens) for row in rows]
-    found = prompt_states(prompts, judge, config.output)
-    return {layer: found[:, layer] for layer in config.layers if layer < found.shape[1]}
+    return np.stack(found).astype(np.float32)
 
 
 async def finetuned(

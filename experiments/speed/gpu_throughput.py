@@ -9,7 +9,6 @@ would never end a critique. A variant that is in `throughput.json` is not run ag
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -23,28 +22,25 @@ from autoj_reward.capacity.machine import Machine, reported
 from autoj_reward.capacity.plan import figure
 from autoj_reward.capacity.roofline import READS, Lengths, Serving, Work, roofline
 from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
-from autoj_reward.config import Block, EngineConfig
+from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.io.files import write_json, write_text
-from autoj_reward.io.markdown import table
-from autoj_reward.io.provenance import describe_machine
 from autoj_reward.models import ResolvedModel
-from experiments.speed import prefix_cache
 from experiments.speed.gpu_throughput_work import Prompts, make_prompts, output_lengths, write_shape
-from experiments.study import run_command
+from experiments.speed.throughput.bare import empty_cache
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report, tabled
 
 DTYPES: dict[Precision, str] = {"float32": "float32", "bf16": "bfloat16", "fp8": "bfloat16"}
 WARM_UP = 8
 
 
-class GpuThroughputConfig(Block):
+class GpuThroughputConfig(StudyConfig):
     """model: a name or folder that `autoj plan` knows. queries: of `lengths.candidates` each.
 
     variants: name to how the engine serves. device: `cpu` is for trying the path with a tiny shape.
     machine: peaks of a device that is not in the planner's table; null takes the one that is found.
     """
 
-    output: Path
     model: str = "llama-2-13b"
     lengths: Lengths = Lengths()
     queries: int = Field(64, ge=1)
@@ -54,43 +50,44 @@ class GpuThroughputConfig(Block):
     variants: dict[str, Serving] = Field(min_length=1)
 
 
-def run(config: GpuThroughputConfig) -> dict[str, Any]:
-    """Measure every variant that has not been; returns what is in `throughput.json`.
+def study(run: Study[GpuThroughputConfig]) -> str:
+    """Measure every variant that has not been.
 
     Raises ModelError without a GPU, and ConfigError or ModelError where the planner knows no
     peaks of it or the model does not fit, before an engine starts.
     """
+    config = run.config
     machine = find_device(config)
     shape = find_shape(config.model)
     for serving in config.variants.values():
         roofline(shape, machine, serving, Work(0, config.lengths.response, config.lengths.critique))
     folder = write_shape(shape, config.output / "model")
     prompts = make_prompts(folder, shape.vocabulary, config.lengths, config.queries, config.seed)
-    path = config.output / "throughput.json"
-    found = before(path, config, machine)
+    found = before(config, machine)
+    text = run.write("throughput", found, render)
     for name, serving in config.variants.items():
         about = {"variant": name, "serving": serving.model_dump(mode="json")}
         if not any(about == {key: row[key] for key in about} for row in found["rows"]):
             rows = measure(config, serving, shape, machine, folder, prompts)
             found["rows"] += [about | row for row in rows]
-            write_json(path, found)
-    write_text(config.output / "throughput.md", render(found))
-    return found
+            text = run.write("throughput", found, render)
+    return text
 
 
-def before(path: Path, config: GpuThroughputConfig, machine: Machine) -> dict[str, Any]:
+def before(config: GpuThroughputConfig, machine: Machine) -> dict[str, Any]:
     """What an earlier run of the same work on such a device left. Raises ConfigError if it was of
     another; rows of variants that have changed are dropped."""
     settings = config.model_dump(mode="json", exclude={"output", "variants", "machine"})
     settings["peaks"] = machine.model_dump(mode="json")
+    path = config.output / "throughput.json"
     if not path.is_file():
-        return {"settings": settings, "machine": describe_machine(), "rows": []}
+        return {"settings": settings, "rows": []}
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if found["settings"] != settings:
         raise ConfigError(f"{path} is of other settings: name another output, or remove it")
     now = {name: serving.model_dump(mode="json") for name, serving in config.variants.items()}
-    found["rows"] = [row for row in found["rows"] if now.get(row["variant"]) == row["serving"]]
-    return found
+    rows = [row for row in found["rows"] if now.get(row["variant"]) == row["serving"]]
+    return {"settings": settings, "rows": rows}
 
 
 def find_device(config: GpuThroughputConfig) -> Machine:
@@ -133,7 +130,7 @@ def measure(
             ("rating only", [READS] * len(prompts.ids)),
             ("with critique", [critique + READS for critique in outputs]),
         ):
-            prefix_cache.empty(llm)
+            empty_cache(llm)
             seconds = generate(llm, prompts.ids, tokens)
             asked = Work(
                 prefix=prompts.prefix,
@@ -204,33 +201,27 @@ def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> 
     return seconds
 
 
+COLUMNS = {
+    "variant": "{variant}",
+    "work": "{work}",
+    "judgements a minute a device": "{shown}",
+    "roofline": "{limit}",
+    "share": "{share:.2f}",
+    "bound by": "{bound}",
+}
+
+
 def render(found: dict[str, Any]) -> str:
     """A Markdown table."""
-    head = ["variant", "work", "judgements a minute a device", "roofline", "share", "bound by"]
     rows = [
-        [
-            row["variant"],
-            row["work"],
-            figure(row["per_minute"]),
-            figure(row["roofline"]),
-            f"{row['share']:.2f}",
-            row["bound"],
-        ]
+        row | {"shown": figure(row["per_minute"]), "limit": figure(row["roofline"])}
         for row in found["rows"]
     ]
-    return "\n".join([*table(head, rows), ""])
+    title = f"{found['settings']['model']} with random weights"
+    return report("Throughput of a GPU", found, [(title, tabled(rows, COLUMNS), "")])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print the table."""
-
-    def work(config: GpuThroughputConfig, _flags: argparse.Namespace, _command: str) -> str:
-        return render(run(config))
-
-    return run_command(
-        "experiments.speed.gpu_throughput", __doc__, GpuThroughputConfig, work, arguments
-    )
-
+main = command(GpuThroughputConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

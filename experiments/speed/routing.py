@@ -10,7 +10,6 @@ candidates come from a generator, a window of queries at a time. Results: routin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import sys
@@ -20,7 +19,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, S
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from heapq import heapreplace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,18 +28,16 @@ from tqdm import tqdm
 
 from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, JudgeConfig
+from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.fake import latency_s
 from autoj_reward.errors import ConfigError
-from autoj_reward.io.files import plain, write_json, write_text
-from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement
-from experiments.speed.routing_report import render
-from experiments.study import run_command
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report, tabled
 
 
-class RoutingConfig(Block):
+class RoutingConfig(StudyConfig):
     """The simulated cluster and its load.
 
     ray: scripted replicas behind Ray Serve, an actor each; false keeps all in this process.
@@ -51,7 +47,6 @@ class RoutingConfig(Block):
     latency_s, latency_spread: seconds of a judgement: median and sigma of a log-normal.
     """
 
-    output: Path
     ray: bool = True
     replicas: int = Field(64, ge=1)
     concurrent: int = Field(64, ge=1)
@@ -239,25 +234,44 @@ def figures(
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print the table."""
+COLUMNS = {
+    "replicas": "{replicas}, {where}",
+    "candidates; answered, reported": "{candidates}; {answered}, {told}",
+    "judgements that are not the candidate's own": "{wrong}",
+    "seconds; scheduled; ideal": "{seconds:.1f}; {scheduled_s:.1f}; {ideal_s:.1f}",
+    "ratio, seconds to scheduled": "{ratio:.3f}",
+    "candidates/s": "{per_second:.0f}",
+    "seconds added to a judgement, median and 99th percentile": (
+        "{added_p50_s:.4f}, {added_p99_s:.4f}"
+    ),
+    "CPU seconds of this process": "{cpu_s:.1f}",
+    "its memory after a tenth of the answers, and the most": (
+        "{rss_mib[0]:.0f}, {rss_mib[1]:.0f} MiB"
+    ),
+}
 
-    def work(config: RoutingConfig, flags: argparse.Namespace, command: str) -> str:
-        run = asyncio.run(measure(config))
-        found = {
-            "command": command,
-            "at": time.strftime("%Y-%m-%d"),
-            "machine": describe_machine(),
-            "versions": installed_versions(),
-            "config": config.model_dump(mode="json"),
-            "run": run,
-        }
-        write_json(config.output / "routing.json", plain(found))
-        write_text(config.output / "routing.md", render(found))
-        return render(found)
 
-    return run_command("experiments.speed.routing", __doc__, RoutingConfig, work, arguments)
+def render(found: dict[str, Any]) -> str:
+    """The figures as a table in Markdown, a line each."""
+    head, figures = tabled([found["run"]], COLUMNS)
+    config = found["config"]
+    note = (
+        f"Scripted engines: {config['concurrent']} judgements under way each, of "
+        f"{config['latency_s']:g} s by the median (log-normal, sigma "
+        f"{config['latency_spread']:g}). Scheduled: the same seconds without overhead, each next "
+        "candidate at the place that is free first; the ratio is to it. Ideal: the sum of their "
+        "seconds over all places, a lower bound that leaves out the wait for the last candidates."
+    )
+    rows = [("what", "figure"), *zip(head, figures, strict=True)]
+    return report("Routing", found, [("A stream of candidates", rows, note)])
 
+
+async def study(run: Study[RoutingConfig]) -> str:
+    """Measure and write."""
+    return run.write("routing", {"run": await measure(run.config)}, render)
+
+
+main = command(RoutingConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

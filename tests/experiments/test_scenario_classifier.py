@@ -37,9 +37,11 @@ from experiments.scenario_classifier.compare import main as compare
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.scenario_classifier.data import Labelled, read_labelled, split, without
 from experiments.scenario_classifier.figures import accuracy, calibration_error, macro_f1
-from experiments.scenario_classifier.finetune import example, finetune
+from experiments.scenario_classifier.finetune import example
+from experiments.scenario_classifier.finetune import study as finetune
 from experiments.scenario_classifier.fit import calibrate, fit, folds, make_features, threshold
 from experiments.scenario_classifier.rivals import prompt_ids, vectors
+from experiments.study import Study
 
 KNOWN = load_scenarios()
 OWN = Path(__file__).parents[2] / "experiments/data/scenario_queries.jsonl"
@@ -447,7 +449,7 @@ def test_finetuning_a_tiny_model(tmp_path: Path, policy: str) -> None:
         max_length=128,
     )
     data = yaml.safe_load(Path(path).read_text())
-    finetune(FinetuneConfig.model_validate(data))
+    finetune(Study(FinetuneConfig.model_validate(data)))
     before = AutoModelForCausalLM.from_pretrained(policy)
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "out/classifier")
     key = "model.layers.0.mlp.up_proj.weight"
@@ -458,6 +460,6 @@ def test_vectors_of_the_base(policy: str) -> None:
     config = ScenarioClassifierConfig.model_validate(
         {"data": {"training": "x"}, "output": "x", "base": policy}
     )
-    found = vectors(ROWS[:2], config)[0]
+    found = vectors(ROWS[:2], config)
     assert found.shape == (2, 64)
     assert np.isfinite(found).all()

@@ -20,13 +20,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from autoj_reward.cli import main
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError, ModelError
-from autoj_reward.evaluate.metrics import Estimate
 from autoj_reward.models import built_in
 from autoj_reward.training.scalar.pairs import Preference, load_tokenizer, read_preferences
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from autoj_reward.training.scalar.train import reward_arguments, train
 from autoj_reward.training.scalar.validation import rewards, rewards_of, validate
-from experiments.scalar_search import ScalarSearchConfig, choose, render, run, trials_of
 
 CHAT = "query {n}", "good answer {n}", "bad {n}"
 
@@ -368,65 +366,3 @@ def test_the_papers_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "5")
     with pytest.raises(ConfigError, match="no multiple of 5 processes"):
         reward_arguments(config, 50)
-
-
-def reading(accuracy: float, loss: float) -> dict[str, float]:
-    return {"eval_accuracy": accuracy, "eval_loss": loss, "eval_margin": 0.1}
-
-
-def finished(folder: Path, rate: float, *readings: dict[str, float]) -> None:
-    record = {
-        "config": {"learning_rate": rate},
-        "history": [{"loss": 1.0}, *readings],
-        "validation": {"length_accuracy": {"value": 0.5, "low": 0.25, "high": 0.75, "n": 7}},
-        "pairs": {"training": 9, "validation": 7},
-        "queries": {"training": 3, "validation": 2},
-        "ties_left_out": {},
-        "seconds_since_last_start": 3,
-        "machine": {},
-        "versions": {},
-    }
-    (folder / "out" / f"lr_{rate:g}").mkdir(parents=True)
-    (folder / "out" / f"lr_{rate:g}" / "training.json").write_text(json.dumps(record))
-
-
-def search(folder: Path, *rates: float, **change: Any) -> ScalarSearchConfig:
-    base = write(folder, "none", **change)
-    data = {"base": base, "output": str(folder / "out"), "learning_rates": rates}
-    return ScalarSearchConfig.model_validate(data)
-
-
-def test_the_search_chooses_by_accuracy_and_then_by_loss(tmp_path: Path) -> None:
-    finished(tmp_path, 1e-5, reading(0.6, 0.7), reading(0.7, 0.6))
-    finished(tmp_path, 1e-4, reading(0.7, 0.5), reading(0.7, 0.8))
-    finished(tmp_path, 1e-3, reading(0.5, 0.1), reading(0.5, 0.1))
-    config = search(tmp_path, 1e-5, 1e-4, 1e-3)
-    trials, record = run(config)
-    chosen = choose(trials)
-    assert (chosen.learning_rate, chosen.epoch) == (1e-4, 1)
-    assert chosen.overrides == ("learning_rate=0.0001", "stop_after=1")
-    said = render(config, trials, record)
-    assert "| 0.0001 | 1 | 0.700 | 0.5000 | 0.100 | chosen |" in said
-    assert said.count("chosen |") == 1 and "The longer response wins: 0.500 [0.250, 0.750]" in said
-    assert "--set learning_rate=0.0001 --set stop_after=1`" in said
-    assert "try further ones" not in said
-    kept = json.loads((tmp_path / "out/search.json").read_text())
-    assert kept["chosen"]["epoch"] == 1 and len(kept["trials"]) == 6
-    assert (tmp_path / "out/search.md").read_text() == said
-    assert "try further ones" in render(search(tmp_path, 1e-4, 1e-3), trials, record)
-
-
-def test_a_search_needs_held_out_pairs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing to choose by"):
-        run(search(tmp_path, 1e-4, data={"compared": ["pairs.jsonl"]}))
-    with pytest.raises(ConfigError, match="no pair was held out"):
-        trials_of({"history": [{"loss": 1}]}, ())
-
-
-def test_a_search_trains_its_runs(policy: str, tmp_path: Path) -> None:
-    path = write(tmp_path, policy)
-    data = {"base": path, "output": str(tmp_path / "s"), "learning_rates": [0.00005]}
-    trials, record = run(ScalarSearchConfig.model_validate(data))
-    assert [(t.learning_rate, t.epoch) for t in trials] == [(5e-5, 1), (5e-5, 2)]
-    assert isinstance(Estimate(**record["validation"]["accuracy"]).value, float)
-    assert record["command"].startswith("autoj train scalar --config")

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autoj_reward.evaluate.metrics import Estimate, Indices, Shown, Statistic
-from experiments.compare.ablation.measures import Array, Draws, Scored, gold_of_best, ratio
+from experiments.compare.ablation.measures import Scored, gold_of_best, ratio
+from experiments.draws import Array, Draws
 from rollouts.best_of_n.curve import best_of_n_curve
 
 CONFIDENT = 1.0

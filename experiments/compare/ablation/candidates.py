@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from tqdm import tqdm
 
-from autoj_reward.client.judging import asking
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
@@ -17,6 +16,7 @@ from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
 from experiments.compare.ablation.policies import PolicySample
 from experiments.compare.ablation.rewards import Group
+from experiments.compare.panel import ask
 from rollouts.best_of_n.sampler import sample_missing
 
 Said = tuple[str, str]
@@ -116,11 +116,9 @@ async def _gold(
     if config.gold is None:
         checks = {row.query: row.checks for row in rows}
         return {(query, text): grade(text, checks[query]) for query, text in dict.fromkeys(said)}
-    inputs = [JudgeInput(query, (text,)) for query, text in dict.fromkeys(said)]
     one = config.gold.model_copy(update={"critiques": 1})
-    async with asking(one, journal, inputs) as ask:
-        judgements = await ask(inputs)
+    answers = await ask(one, journal, (JudgeInput(query, (text,)) for query, text in said))
     return {
         (item.query, item.responses[0]): judgement.view(config.gold_view)
-        for item, judgement in zip(inputs, judgements, strict=True)
+        for item, judgement in answers.items()
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -17,12 +17,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from autoj_reward.config import Block
-from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, Limits
-from autoj_reward.io.rows import Rows
-from autoj_reward.io.sources import numbered
-from autoj_reward.types import BadRow
+from autoj_reward.io.rows import Rows, read_rows
 
 KINDS = ("format", "arithmetic", "extraction", "counting")
 LIMITS = Limits()
@@ -66,43 +63,36 @@ class Range(Weighted):
         return max(0.0, 1 - abs(found - bound) / max(1, bound))
 
 
-class WordCount(Range):
-    """Words, hyphens and apostrophes inside them."""
+class Count(Range):
+    """How many of something.
 
-    kind: Literal["words"]
+    words: hyphens and apostrophes inside them. sentences: stretches with a word that end in . ! or
+    ? before a space, or with the text. bullets: lines that open with -, * or • and have something
+    after it. numbered: lines numbered 1, 2, 3 ...; a number out of turn ends the count.
+    """
 
-    def score(self, response: str) -> float:
-        return self.closeness(len(_WORD.findall(response)))
-
-
-class Sentences(Range):
-    """Sentences: stretches with a word that end in . ! or ? before a space, or with the text."""
-
-    kind: Literal["sentences"]
+    kind: Literal["words", "sentences", "bullets", "numbered"]
 
     def score(self, response: str) -> float:
-        pieces = re.split(r"[.!?]+[\"'”’)]*(?=\s|$)", response)
-        return self.closeness(sum(bool(_WORD.search(piece)) for piece in pieces))
+        return self.closeness(COUNTS[self.kind](response))
 
 
-class Bullets(Range):
-    """Lines that open with -, * or • and have something after it."""
-
-    kind: Literal["bullets"]
-
-    def score(self, response: str) -> float:
-        return self.closeness(len(_BULLET.findall(response)))
+def _sentences(response: str) -> int:
+    pieces = re.split(r"[.!?]+[\"'”’)]*(?=\s|$)", response)
+    return sum(bool(_WORD.search(piece)) for piece in pieces)
 
 
-class Numbered(Range):
-    """Lines numbered 1, 2, 3 ...; a number out of turn ends the count."""
+def _in_turn(response: str) -> int:
+    found = [int(n) for n in _NUMBERED.findall(response)]
+    return next((k for k, n in enumerate(found) if n != k + 1), len(found))
 
-    kind: Literal["numbered"]
 
-    def score(self, response: str) -> float:
-        found = [int(n) for n in _NUMBERED.findall(response)]
-        matching = (n == place for place, n in enumerate(found, start=1))
-        return self.closeness(next((k for k, ok in enumerate(matching) if not ok), len(found)))
+COUNTS: dict[str, Callable[[str], int]] = {
+    "words": lambda response: len(_WORD.findall(response)),
+    "sentences": _sentences,
+    "bullets": lambda response: len(_BULLET.findall(response)),
+    "numbered": _in_turn,
+}
 
 
 class Case(Weighted):
@@ -139,44 +129,28 @@ class JsonKeys(Weighted):
         return len(value.keys() & set(self.keys)) / len(value.keys() | set(self.keys))
 
 
-class Contains(Weighted):
-    """Share of the words or phrases that occur, in any case, as whole words."""
+class Words(Weighted):
+    """contains: share of the words or phrases that occur, in any case, as whole words. avoids:
+    share of those that do not."""
 
-    kind: Literal["contains"]
+    kind: Literal["contains", "avoids"]
     words: Phrases
 
     def score(self, response: str) -> float:
-        return fmean(_occurs(word, response) for word in self.words)
+        share = fmean(_occurs(word, response) for word in self.words)
+        return share if self.kind == "contains" else 1 - share
 
 
-class Avoids(Weighted):
-    """Share of the words or phrases that do not occur."""
+class Edge(Weighted):
+    """1 if the response starts or ends with the text, in any case; marks around both aside."""
 
-    kind: Literal["avoids"]
-    words: Phrases
-
-    def score(self, response: str) -> float:
-        return 1 - fmean(_occurs(word, response) for word in self.words)
-
-
-class Starts(Weighted):
-    """1 if the response starts with the text, in any case; marks around both aside."""
-
-    kind: Literal["starts"]
+    kind: Literal["starts", "ends"]
     text: str = Field(min_length=1)
 
     def score(self, response: str) -> float:
-        return float(_bare(response).startswith(_bare(self.text)))
-
-
-class Ends(Weighted):
-    """1 if the response ends with the text, in any case; marks around both aside."""
-
-    kind: Literal["ends"]
-    text: str = Field(min_length=1)
-
-    def score(self, response: str) -> float:
-        return float(_bare(response).endswith(_bare(self.text)))
+        own, wanted = _bare(response), _bare(self.text)
+        starts = self.kind == "starts"
+        return float(own.startswith(wanted) if starts else own.endswith(wanted))
 
 
 class Number(Weighted):
@@ -214,10 +188,8 @@ class Names(Weighted):
 
 
 Check = Annotated[
-    WordCount | Sentences | Bullets | Numbered | Case | JsonKeys | Contains | Avoids | Starts | Ends
-    | Number | Names,
-    Field(discriminator="kind"),
-]  # fmt: skip
+    Count | Case | JsonKeys | Words | Edge | Number | Names, Field(discriminator="kind")
+]
 _CHECKS: TypeAdapter[tuple[Check, ...]] = TypeAdapter(
     Annotated[tuple[Check, ...], Field(min_length=1)]
 )
@@ -247,21 +219,16 @@ def read_checkable(source: str) -> Rows[Checkable]:
     Bad are also checks of an unknown kind or with wrong parameters. Raises InputError if the source
     as a whole cannot be read.
     """
-    rows: list[Checkable] = []
-    bad: list[BadRow] = []
-    for line, load in numbered(source, ("query", "checks")):
-        try:
-            row = check.own_fields(load())
-            query = check.text(row, "query", LIMITS, blank=False)
-            kind = check.text(row, "kind", LIMITS)
-            if kind not in KINDS:
-                raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
-            rows.append(Checkable(line, query, kind, _checks(row)))
-        except BadField as why:
-            bad.append(BadRow(source, line, why.field, why.reason))
-    if not rows and not bad:
-        raise InputError(f"{source} has no rows; give it at least one with query and checks")
-    return Rows(tuple(rows), tuple(bad))
+
+    def build(line: int, value: Any) -> Checkable:
+        row = check.own_fields(value)
+        query = check.text(row, "query", LIMITS, blank=False)
+        kind = check.text(row, "kind", LIMITS)
+        if kind not in KINDS:
+            raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
+        return Checkable(line, query, kind, _checks(row))
+
+    return read_rows(source, build, ("query", "checks"))
 
 
 def _checks(row: dict[str, Any]) -> tuple[Check, ...]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig, View
-from autoj_reward.evaluate.labelled import JudgeData
-from autoj_reward.models import format_and_wrapper
-from autoj_reward.prompts.format import load_format
 from experiments.compare.ablation.measures import KNOCKOUT
 from experiments.compare.ablation.rewards import KNOCK_OUT, POINTWISE
-from experiments.study import named_parts
+from experiments.compare.panel import PanelConfig
 
 PARTS = ("direct", "scalar", "critique", "sampled", KNOCKOUT, "eval_p", "policies")
 
@@ -30,7 +28,7 @@ class Costly(Block):
     pairs: int = Field(0, ge=0)
 
 
-class RewardAblationConfig(Block):
+class RewardAblationConfig(PanelConfig):
     """What is compared, on which candidates.
 
     queries: rows of `query` with `kind` and `checks` for a program to grade, or of `query` alone
@@ -38,31 +36,21 @@ class RewardAblationConfig(Block):
     journal: SQLite file of every sample and judgement, by default in the output folder; several
         runs may name the same one.
     gold: a judge that grades instead of the program; gold_view: which number of it is gold.
-    judge, scalar: the reward models compared; without `scalar` there is none.
-    critiques, temperature: of the part `sampled`.
-    data, eval_p: labelled pairs as for judge_quality: the held-out ones of `data.compared` set the
-        tie threshold, those of eval_p measure. Null: none.
+    scalar: the reward model beside the judge; null: none.
     policies: trained policies, name to folder; policy_samples: responses of each to a query.
-    bootstrap, seed: resamples of each 95 % interval, and how everything random is drawn.
+    seed: of everything that is drawn.
     """
 
     queries: str
-    output: Path
     journal: Path | None = None
     policy: PolicyConfig
     gold: JudgeConfig | None = None
     gold_view: View = "rating"
-    judge: JudgeConfig = JudgeConfig()
     scalar: JudgeConfig | None = None
     critiques: int = Field(4, ge=2, le=64)
-    temperature: float = Field(0.7, gt=0)
     costly: Costly = Costly()
-    data: JudgeData = JudgeData()
-    eval_p: str | None = None
     policies: dict[str, str] = Field(default_factory=dict)
     policy_samples: int = Field(4, ge=1)
-    bootstrap: int = Field(2000, ge=1)
-    seed: int = 0
 
     @model_validator(mode="after")
     def _sampling(self) -> RewardAblationConfig:
@@ -81,32 +69,21 @@ class RewardAblationConfig(Block):
     @property
     def judges(self) -> dict[str, JudgeConfig]:
         """Every reward model that is asked, by the name that the rewards use."""
-        greedy = {"critique": True, "critiques": 1, "temperature": 0.0}
-        sampled = {"critique": True, "critiques": self.critiques, "temperature": self.temperature}
-        found = {
-            "direct": self.judge.model_copy(update=greedy | {"critique": False}),
-            "greedy": self.judge.model_copy(update=greedy),
-            "sampled": self.judge.model_copy(update=sampled),
-        }
-        return found | ({"scalar": self.scalar} if self.scalar else {})
+        return self.variants | ({"scalar": self.scalar} if self.scalar else {})
 
     @property
     def samples(self) -> dict[str, int]:
         """Judgements a response, by judge; 1 for those that are not named."""
         return {"sampled": self.critiques}
 
-    def parts(self, wanted: str | None) -> tuple[str, ...]:
-        """The parts to run, in their order: those named, or all that the config allows.
-
-        Raises ConfigError for a name that is unknown or that the config leaves out.
-        """
-        possible = {
+    def possible(self) -> Sequence[str]:
+        has = {
             "scalar": self.scalar is not None,
-            KNOCKOUT: load_format(format_and_wrapper(self.judge)[0]).pairwise is not None,
+            KNOCKOUT: self.format.pairwise is not None,
             "eval_p": self.eval_p is not None,
             "policies": bool(self.policies),
         }
-        return named_parts(wanted, [part for part in PARTS if possible.get(part, True)])
+        return [part for part in PARTS if has.get(part, True)]
 
     def rewards(self, parts: tuple[str, ...]) -> dict[str, bool]:
         """The rewards that ask a model in these parts, and whether each is costly."""

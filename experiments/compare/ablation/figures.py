@@ -17,7 +17,6 @@ from experiments.compare.ablation.bias import (
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.measures import (
     KNOCKOUT,
-    Draws,
     Scored,
     common_sizes,
     measure_reward,
@@ -28,7 +27,6 @@ from experiments.compare.ablation.policies import PolicySample
 from experiments.compare.ablation.rewards import (
     FREE,
     POINTWISE,
-    Answers,
     Group,
     cost,
     matches,
@@ -36,7 +34,9 @@ from experiments.compare.ablation.rewards import (
     scored,
     singles,
 )
-from experiments.compare.judge_quality.figures import Material
+from experiments.compare.material import Material
+from experiments.compare.panel import Answers
+from experiments.draws import Draws
 
 PROXIES = ("direct", "scalar")
 """The rewards whose over-optimization is measured: both score every candidate."""
@@ -77,7 +77,7 @@ def figures(run: Run) -> dict[str, Any]:
     """Everything that is measured. `sets`: on all candidates the cheap rewards, and on the costly
     part of them every reward."""
     config, asked = run.config, run.config.rewards(run.parts)
-    draws = Draws(config.bootstrap, config.seed)
+    draws = config.draws
     cheap = [*(name for name, costly in asked.items() if not costly), *FREE]
     everything = _scored(run, run.groups, cheap)
     gold = np.concatenate([group.gold for group in everything])

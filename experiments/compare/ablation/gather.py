@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
-from autoj_reward.client.judging import asking
 from autoj_reward.config import PolicyConfig
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import format_and_wrapper
-from autoj_reward.prompts.format import load_format
 from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.ablation.candidates import put_graded, read_rows, sampled_responses
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
 from experiments.compare.ablation.measures import KNOCKOUT
-from experiments.compare.ablation.pairs import pair_inputs
 from experiments.compare.ablation.policies import sample_policy
 from experiments.compare.ablation.rewards import POINTWISE, matches, singles
-from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.judge_quality.figures import Material
-from experiments.compare.judge_quality.material import read_material
+from experiments.compare.material import Material, alone_inputs, read_material
+from experiments.compare.panel import ask
 
 
 def journal_of(config: RewardAblationConfig) -> Journal:
@@ -40,8 +36,7 @@ async def gather(
     bad = list(rows.bad)
     material, bad_pairs = _material(config, parts, limit)
     gathered = Run(config, parts, material)
-    journal = journal_of(config)
-    try:
+    with closing(journal_of(config)) as journal:
         asked = rows.rows[:limit]
         responses = await sampled_responses(config, asked, journal)
         queries = [row.query for row in asked]
@@ -54,30 +49,20 @@ async def gather(
         for name, inputs in _inputs(gathered).items():
             own = config.judges[name]
             new = len(set(inputs) - journal.get(judge_name(own), inputs).keys())
-            async with asking(own, journal, inputs) as ask:
-                started = time.monotonic()
-                gathered.answers[name] = dict(zip(inputs, await ask(inputs), strict=True))
-                gathered.seconds[name] = (time.monotonic() - started, new)
-    finally:
-        journal.close()
+            started = time.monotonic()
+            gathered.answers[name] = await ask(own, journal, inputs)
+            gathered.seconds[name] = (time.monotonic() - started, new)
     return gathered, [*bad, *bad_pairs]
 
 
 def _material(
     config: RewardAblationConfig, parts: Sequence[str], limit: int | None
 ) -> tuple[Material, list[BadRow]]:
-    """Test and validation pairs, as judge_quality reads them."""
+    """Test and validation pairs."""
     if "eval_p" not in parts:
-        return Material(rated=(), rounds=config.bootstrap, seed=config.seed), []
-    own = JudgeQualityConfig(
-        data=config.data.model_copy(update={"rated": ()}),
-        eval_p=config.eval_p,
-        output=config.output,
-        judge=config.judge,
-        bootstrap=config.bootstrap,
-        seed=config.seed,
-    )
-    return read_material(own, load_format(format_and_wrapper(config.judge)[0]), limit)
+        return Material(draws=config.draws), []
+    own = config.model_copy(update={"data": config.data.model_copy(update={"rated": ()})})
+    return read_material(own, config.format, limit)
 
 
 def _trained(config: RewardAblationConfig, folder: str) -> PolicyConfig:
@@ -100,7 +85,7 @@ def _inputs(run: Run) -> dict[str, list[JudgeInput]]:
             trained = [] if own.costly else [s for p in run.policies.values() for s, _ in p]
             found[judge] += [JudgeInput(s.query, (text,)) for s in trained for text in s.responses]
         if "eval_p" in run.parts:
-            found[judge] += pair_inputs(run.costly_material if own.costly else run.material, k)
+            found[judge] += alone_inputs(run.costly_material if own.costly else run.material, k)
     if KNOCKOUT in rewards:
         found["greedy"] += matches(run.costly)
     return {name: list(dict.fromkeys(inputs)) for name, inputs in found.items() if inputs}

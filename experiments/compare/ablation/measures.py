@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoj_reward.evaluate.metrics import (
     Correlation,
@@ -21,7 +20,6 @@ from autoj_reward.evaluate.metrics import (
     Indices,
     Shown,
     Statistic,
-    bootstrap,
     correlation,
     difference,
     joint,
@@ -29,9 +27,9 @@ from autoj_reward.evaluate.metrics import (
     spearman,
 )
 from autoj_reward.types import Verdict
+from experiments.draws import Array, Draws
 from rollouts.best_of_n.curve import default_sizes
 
-Array = NDArray[np.float64]
 KNOCKOUT = "knockout"
 MEASURES: Mapping[str, Correlation] = {"pearson": pearson, "spearman": spearman}
 ORDERS = 500
@@ -51,24 +49,6 @@ class Scored:
     gold: Array
     scores: Mapping[str, Array]
     matches: Mapping[tuple[int, int], tuple[Shown, Shown]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """How intervals are drawn: resamples, and their seed."""
-
-    rounds: int = 2000
-    seed: int = 0
-
-    def mean(self, values: Array) -> Estimate:
-        """Mean over the queries where it is defined; n counts these."""
-        known = values[~np.isnan(values)]
-        return self.over(lambda rows: float(known[rows].mean()), len(known))
-
-    def over(
-        self, statistic: Statistic, rows: int, groups: Sequence[int] | None = None
-    ) -> Estimate:
-        return bootstrap(statistic, rows, groups=groups, rounds=self.rounds, seed=self.seed)
 
 
 @lru_cache(maxsize=4096)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.evaluate.labelled import Compared
-from autoj_reward.evaluate.metrics import agrees, difference, pointwise_verdicts, share
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.evaluate.metrics import agrees, difference, share
 from experiments.compare.ablation.bias import log_length
-from experiments.compare.ablation.rewards import POINTWISE, Answers, rated
-from experiments.compare.judge_quality.figures import Material, Values, tie_threshold, verdicts
+from experiments.compare.ablation.rewards import POINTWISE, rated
+from experiments.compare.material import Material, Values, alone, alone_inputs
+from experiments.compare.panel import Answers
 
 
 def some(material: Material, count: int, seed: int) -> Material:
@@ -29,25 +29,11 @@ def some(material: Material, count: int, seed: int) -> Material:
     return replace(material, pairs=pairs, validation=validation)
 
 
-def pair_inputs(material: Material, samples: int = 1) -> list[JudgeInput]:
-    """Every response alone, `samples` times, test pairs before those of validation."""
-    return [
-        JudgeInput(row.query, (response,), sample)
-        for row in (*material.pairs, *material.validation)
-        for response in row.responses
-        for sample in range(samples)
-    ]
-
-
 def pair_values(
     material: Material, reward: str, answers: Mapping[str, Answers], samples: int, seed: int
 ) -> list[float | None]:
-    """The reward of every response, in the order of `pair_inputs`."""
-    rows = [
-        (row.query, response)
-        for row in (*material.pairs, *material.validation)
-        for response in row.responses
-    ]
+    """The reward of every response, in the order of `alone_inputs`."""
+    rows = [(item.query, item.responses[0]) for item in alone_inputs(material)]
     if reward == "length":
         return [log_length(response) for _, response in rows]
     if reward == "random":
@@ -61,46 +47,24 @@ def measure_pairs(
 ) -> dict[str, Any]:
     """Agreement of each reward with the human labels, and its difference to the reference.
 
-    `raw`: ties up to a threshold of 0, 0.01 .. 2.0 in the reward's own units, the authors' rule for
-    reward models. `scaled`: the same in standard deviations of the reward over the validation
-    responses, since units differ. Validation pairs choose either. Order plays no role.
+    Ties are up to a threshold of 0, 0.01 .. 2.0 in the reward's own units, the authors' rule for
+    reward models; validation pairs choose it. Order plays no role.
     """
     labels = [row.label for row in material.pairs]
     queries = [row.query for row in material.pairs]
     found: dict[str, Any] = {}
     hits = {}
     for name, own in values.items():
-        known = [value for value in own[2 * len(material.pairs) :] if value is not None]
-        sd = float(np.std(known)) if known else 0.0
-        figures: dict[str, Any] = {"unit": sd}
-        for how, unit in (("raw", 1.0), ("scaled", sd)):
-            if unit <= 0:
-                continue
-            verdict, threshold, searched = _verdicts(material, own, unit)
-            figures[how] = verdicts(material, material.pairs, verdict) | {
-                "threshold": threshold,
-                "searched_rows": searched,
-                "abstained": verdict.count(Verdict.FAILED),
-            }
-            hits[name, how] = share(agrees(verdict, labels))
-        found[name] = figures
-    for (name, how), statistic in hits.items():
-        if reference is not None and name != reference and (reference, how) in hits:
-            less = difference(statistic, hits[reference, how])
-            found[name][how]["less_reference"] = material.estimate(less, queries)
+        judged = alone(material, own)
+        found[name] = judged.figures(material)
+        hits[name] = share(agrees(judged.verdicts, labels))
+    for name, statistic in hits.items():
+        if reference in hits and name != reference:
+            less = difference(statistic, hits[reference])
+            found[name]["less_reference"] = material.estimate(less, queries)
     return {
         "pairs": len(material.pairs),
         "validation": len(material.validation),
         "reference": reference,
         "rewards": found,
     }
-
-
-def _verdicts(material: Material, values: Values, unit: float) -> tuple[list[Verdict], float, int]:
-    gaps = [
-        None if a is None or b is None else (a - b) / unit
-        for a, b in zip(values[::2], values[1::2], strict=True)
-    ]
-    tests, validation = gaps[: len(material.pairs)], gaps[len(material.pairs) :]
-    threshold, searched = tie_threshold(material.validation, validation)
-    return pointwise_verdicts(tests, threshold), threshold, searched

@@ -1,31 +1,15 @@
-"""The figures of `judge_quality` with their intervals, and what the rivals and pairs of parts give.
-
-Pure: from rows and numbers to plain data for the report. Intervals are bootstrapped over queries.
-"""
+"""What `judge_quality` makes of rivals and of pairs of parts. Pure: plain data for the report."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from autoj_reward.evaluate.labelled import Compared, Rated
-from autoj_reward.evaluate.metrics import (
-    Statistic,
-    agrees,
-    bootstrap,
-    correlation,
-    difference,
-    joint,
-    pearson,
-    search_tie_threshold,
-    share,
-    spearman,
-)
-from autoj_reward.types import Verdict
+from autoj_reward.evaluate.metrics import correlation, difference, joint, spearman
+from experiments.compare.material import CORRELATIONS, Material, Values, ratings, verdicts
 from experiments.compare.rivals import (
     RANDOM_AGREEMENT,
     RANDOM_CONSISTENCY,
@@ -35,32 +19,6 @@ from experiments.compare.rivals import (
     longer,
 )
 
-Values = Sequence[float | None]
-CORRELATIONS = {"spearman": spearman, "pearson": pearson}
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """The rows, and how intervals are drawn.
-
-    rated: held-out rated responses, which measure. training: the others, for rivals to fit.
-    pairs: the test pairs (Eval-P). validation: held-out pairs, for the tie threshold only.
-    sampled: critiques a response in the part `single_k`. rounds, seed: of the bootstrap.
-    """
-
-    rated: tuple[Rated, ...]
-    training: tuple[Rated, ...] = ()
-    pairs: tuple[Compared, ...] = ()
-    validation: tuple[Compared, ...] = ()
-    sampled: int = 1
-    rounds: int = 2000
-    seed: int = 0
-
-    def estimate(self, statistic: Statistic, groups: Sequence[Hashable]) -> dict[str, Any]:
-        """The statistic with its interval, as plain data."""
-        found = bootstrap(statistic, len(groups), groups=groups, rounds=self.rounds, seed=self.seed)
-        return asdict(found)
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -69,49 +27,6 @@ class Measured:
 
     figures: dict[str, Any]
     predictions: dict[str, list[float | None]] = field(default_factory=dict)
-
-
-def ratings(material: Material, rows: Sequence[Rated], values: Values) -> dict[str, Any]:
-    """Correlations with the reference rating and the mean absolute error, over known values."""
-    known = [(v, row) for v, row in zip(values, rows, strict=True) if v is not None]
-    queries = [row.query for _, row in known]
-    given = np.array([v for v, _ in known])
-    wanted = np.array([row.rating for _, row in known])
-    figures = {
-        name: material.estimate(correlation(measure, given, wanted), queries)
-        for name, measure in CORRELATIONS.items()
-    }
-    return figures | {"mae": material.estimate(share(np.abs(given - wanted)), queries)}
-
-
-def verdicts(
-    material: Material, rows: Sequence[Compared], found: Sequence[Verdict]
-) -> dict[str, Any]:
-    """Agreement with the human labels, and how often each verdict was given."""
-    hits = agrees(found, [row.label for row in rows])
-    return {
-        "agreement": material.estimate(share(hits), [row.query for row in rows]),
-        "verdicts": dict(Counter(v.value for v in found)),
-    }
-
-
-def tie_threshold(rows: Sequence[Compared], gaps: Values) -> tuple[float, int]:
-    """The threshold of ties that validation pairs choose, and how many of them were searched.
-
-    gaps: the value of the first response less that of the second, None where one is missing.
-    Files that know no ties say nothing of where ties begin and would draw the threshold to 0, so
-    it is searched on the others if there are any; 0 without a pair.
-    """
-    tied = {row.source for row in rows if row.label is Verdict.TIE}
-    usable = [
-        (gap, row.label)
-        for gap, row in zip(gaps, rows, strict=True)
-        if gap is not None and row.source in (tied or {row.source})
-    ]
-    labels = [label for _, label in usable]
-    return (search_tie_threshold([gap for gap, _ in usable], labels) if usable else 0.0), len(
-        usable
-    )
 
 
 def rival_figures(material: Material, found: Mapping[str, Prediction], why: str) -> Measured:

@@ -21,12 +21,13 @@ from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
-from experiments.compare.judge_quality.figures import (
+from experiments.compare.judge_quality.figures import Measured
+from experiments.compare.material import (
     Material,
-    Measured,
     Values,
+    alone,
+    alone_inputs,
     ratings,
-    tie_threshold,
     verdicts,
 )
 
@@ -114,32 +115,17 @@ def _measure_pairs(
     return Measured(figures)
 
 
-def _alone_inputs(material: Material) -> list[JudgeInput]:
-    rows = (*material.pairs, *material.validation)
-    return [JudgeInput(row.query, (response,)) for row in rows for response in row.responses]
-
-
 def _measure_alone(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
 ) -> Measured:
     """Responses of a pair rated alone by the expected rating; validation sets the tie threshold."""
-    values = [j.view("expected") for j in judgements]
-    gaps = [
-        None if a is None or b is None else a - b
-        for a, b in zip(values[::2], values[1::2], strict=True)
-    ]
-    tests, validation = gaps[: len(material.pairs)], gaps[len(material.pairs) :]
-    threshold, searched = tie_threshold(material.validation, validation)
-    found = pointwise_verdicts(tests, threshold)
+    found = alone(material, [j.view("expected") for j in judgements])
     figures = {
-        "rows": len(found),
-        "abstained": found.count(Verdict.FAILED),
+        "rows": len(found.verdicts),
         "outcomes": _outcomes(judgements),
-        "threshold": threshold,
-        "searched_rows": searched,
-        **verdicts(material, material.pairs, found),
+        **found.figures(material),
         "validation": {
-            source: _validated(material, validation, threshold, source)
+            source: _validated(material, found.gaps, found.threshold, source)
             for source in dict.fromkeys(row.source for row in material.validation)
         },
     }
@@ -183,7 +169,7 @@ JUDGED = {
     "single": Part("greedy", _single_inputs, _measure_single),
     "pairwise": Part("greedy", _pair_inputs, _measure_pairs, pairs=True),
     "single_direct": Part("direct", _single_inputs, _measure_direct),
-    "pointwise": Part("direct", _alone_inputs, _measure_alone, pairs=True),
+    "pointwise": Part("direct", alone_inputs, _measure_alone, pairs=True),
     "single_k": Part("sampled", lambda m: _single_inputs(m, m.sampled), _measure_single),
     "base": Part("base", _single_inputs, _measure_single),
 }

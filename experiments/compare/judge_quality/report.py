@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from autoj_reward.evaluate.metrics import estimate_text
-from autoj_reward.io.markdown import Table, section
+from autoj_reward.io.markdown import Table
+from experiments.tables import report, tabled
 
-GROUPS = (
-    "Summarization", "Exam Questions", "Code", "Rewriting", "Creative Writing",
-    "Functional Writing", "General Communication", "NLP Tasks", "Overall",
-)  # fmt: skip
 PUBLISHED = {
     "agreement": 0.5496,
     "consistency": 0.8341,
-    "groups": (0.458, 0.389, 0.475, 0.492, 0.597, 0.617, 0.552, 0.576, 0.550),
     "pearson": 0.57,
     "spearman": 0.55,
 }
 """Auto-J 13B (arXiv 2310.05470): agreement and consistency on all 1,392 rows of Eval-P as released
-with the model, Table 1, and Table 2 (correlations with GPT-4's ratings of best-of-N responses)."""
+with the model, and Table 2 (correlations with GPT-4's ratings of best-of-N responses)."""
 RATED = {
     "single": "judge, with critique",
     "single_direct": "judge, without critique",
@@ -33,22 +27,7 @@ RIVALS = {
     "length": "length of the response",
     "constant": "constant (mean training rating)",
 }
-
-
-def render_quality(quality: dict[str, Any]) -> str:
-    """All tables of a `quality.json`; parts that were not measured are left out."""
-    sections = [
-        ["# Judge quality", "", *_about(quality)],
-        section("Ratings of single responses", _ratings(quality), _ratings_note(quality)),
-        section("Own text parses, without forcing", _parsed(quality)),
-        section("Comparing two responses", _pairs(quality), PAIRS_NOTE),
-        section("Published agreement of Auto-J 13B by group (Table 1)", _groups(quality)),
-        section("Paired differences", _differences(quality), DIFFERENCES_NOTE),
-        section("Critique health", _health(quality), HEALTH_NOTE),
-    ]
-    return "\n".join(line for section in sections for line in section).rstrip() + "\n"
-
-
+COMPARING = {"pairwise": "judge, comparing"}
 RATINGS_NOTE = (
     "Correlation with the reference rating on held-out rows, [95 % interval], n rows; MAE is the "
     "mean absolute error in rating points. Rows where a judge abstained are left out of its line "
@@ -71,144 +50,153 @@ HEALTH_NOTE = (
 )
 
 
-def _about(quality: dict[str, Any]) -> list[str]:
-    machine, rows = quality["machine"], quality["rows"]
-    where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
-    models = ", ".join(f"{name} {key}" for name, key in quality["identity"]["models"].items())
-    versions = ", ".join(f"{name} {number}" for name, number in quality["versions"].items())
+def render_quality(found: dict[str, Any]) -> str:
+    """All tables of a `quality.json`; parts that were not measured are left out."""
+    rows = found["rows"]
+    about = (
+        f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "
+        f"{rows['training']} rated for the rivals to fit, {rows['pairs']} test pairs, "
+        f"{rows['validation']} validation pairs; {len(rows['left_out'])} malformed rows left out."
+    )
+    missing = found["parts"].get("rivals", {}).get("missing")
+    note = f"{RATINGS_NOTE} Not measured: {missing}." if missing else RATINGS_NOTE
+    sections = [
+        ("Ratings of single responses", _ratings(found), note),
+        ("Own text parses, without forcing", _parsed(found), ""),
+        ("Comparing two responses", _pairs(found), PAIRS_NOTE),
+        ("Paired differences", _differences(found), DIFFERENCES_NOTE),
+        ("Critique health", _health(found), HEALTH_NOTE),
+    ]
+    return report("Judge quality", found, sections, about)
+
+
+def _measured(found: dict[str, Any], names: dict[str, str]) -> list[dict[str, Any]]:
+    """The figures of the named parts that were measured, with their names in words."""
+    k, parts = found["config"]["critiques"], found["parts"]
     return [
-        f"`{quality['command']}`",
-        "",
-        f"{quality['at']}; {', '.join([where, *machine['gpus']])}; {versions}. Models: {models}.",
-        f"Rows: {rows['rated']} rated held out, {rows['training']} rated for the rivals to fit, "
-        f"{rows['pairs']} test pairs, {rows['validation']} validation pairs; "
-        f"{len(rows['left_out'])} malformed rows left out.",
-        "",
+        {"name": name.format(k=k)} | parts[part] for part, name in names.items() if part in parts
     ]
 
 
-def _ratings(quality: dict[str, Any]) -> Table:
-    table: Table = [("rater", "view", "Spearman", "Pearson", "MAE", "n", "abstained")]
-    for part, name in _measured(quality, RATED):
-        figures = quality["parts"][part]
-        for view in ("rating", "expected"):
-            table.append(_rated_line(name, view, figures[view], str(figures["abstained"])))
-    rivals = quality["parts"].get("rivals", {}).get("rated", {})
+def _ratings(found: dict[str, Any]) -> Table:
+    rows = [
+        {"rater": own["name"], "view": view, "abstained": own["abstained"]} | own[view]
+        for own in _measured(found, RATED)
+        for view in ("rating", "expected")
+    ]
+    rivals = found["parts"].get("rivals", {}).get("rated", {})
     for key, name in RIVALS.items():
         if key in rivals:
             layer = rivals[key]["layer"]
-            table.append(_rated_line(name, "" if layer is None else f"layer {layer}", rivals[key]))
-    if len(table) > 1:
-        published = (f"{PUBLISHED['spearman']}", f"{PUBLISHED['pearson']}")
-        table.append(("Auto-J 13B, published (other rows)", "rating", *published, "", "", ""))
-    return table
+            view = None if layer is None else f"layer {layer}"
+            rows.append({"rater": name, "view": view, "abstained": None, "mae": None} | rivals[key])
+    columns = {
+        "rater": "{rater}",
+        "view": "{view}",
+        "Spearman": "{spearman}",
+        "Pearson": "{pearson}",
+        "MAE": "{mae}",
+        "n": "{spearman[n]}",
+        "abstained": "{abstained}",
+    }
+    table = tabled(rows, columns)
+    published = (f"{PUBLISHED['spearman']}", f"{PUBLISHED['pearson']}")
+    line = ("Auto-J 13B, published (other rows)", "rating", *published, "", "", "")
+    return [*table, line] if rows else table
 
 
-def _ratings_note(quality: dict[str, Any]) -> str:
-    missing = quality["parts"].get("rivals", {}).get("missing")
-    return f"{RATINGS_NOTE} Not measured: {missing}." if missing else RATINGS_NOTE
+def _parsed(found: dict[str, Any]) -> Table:
+    columns = {
+        "text": "{name}",
+        "parses": "{parsed}",
+        "judgements": "{parsed[n]}",
+        "outcomes": "{counts}",
+    }
+    rows = [
+        own | {"counts": _counts(own["outcomes"])}
+        for own in _measured(found, RATED | COMPARING)
+        if "parsed" in own
+    ]
+    return tabled(rows, columns)
 
 
-def _rated_line(name: str, view: str, figures: dict[str, Any], abstained: str = "") -> list[str]:
-    numbers = [estimate_text(figures.get(key)) for key in ("spearman", "pearson", "mae")]
-    return [name, view, *numbers, str(figures["spearman"]["n"]), abstained]
-
-
-def _parsed(quality: dict[str, Any]) -> Table:
-    table: Table = [("text", "parses", "judgements", "outcomes")]
-    for part, name in _measured(quality, RATED | {"pairwise": "judge, comparing"}):
-        figures = quality["parts"][part]
-        if "parsed" in figures:
-            share = figures["parsed"]
-            table.append(
-                (name, estimate_text(share), str(share["n"]), _counts(figures["outcomes"]))
-            )
-    return table
-
-
-def _pairs(quality: dict[str, Any]) -> Table:
-    head = ("rater", "agreement", "consistency", "first shown", "n", "failed", "verdicts")
-    table: Table = [head]
-    parts = quality["parts"]
+def _pairs(found: dict[str, Any]) -> Table:
+    parts = found["parts"]
+    rows: list[dict[str, Any]] = []
     if both := parts.get("pairwise"):
         place = both["position"]["first_share"]
         shown = "undefined" if place is None else f"{place:.3f}"
-        name, consistency = "judge, comparing, both orders", estimate_text(both["consistency"])
-        table.append(_pair_line(name, both, consistency, shown, str(both["abstained"])))
+        rows.append(both | {"rater": "judge, comparing, both orders", "shown": shown})
     if alone := parts.get("pointwise"):
         name = (
             f"judge, each rated alone (expected rating, tie up to {alone['threshold']:.2f}, "
             f"searched on {alone['searched_rows']} validation pairs)"
         )
-        table.append(_pair_line(name, alone, failed=str(alone["abstained"])))
-    if rivals := parts.get("rivals", {}).get("pairs"):
-        table.append(_pair_line("longer response", rivals["longer"]))
-        if fixed := rivals.get("constant"):
-            always = f"constant ({fixed['label']}, the most frequent on validation)"
-            table.append(_pair_line(f"{always}, one order", fixed))
-            table.append(_pair_line(f"{always}, as shown in both orders", fixed["strict"]))
+        rows.append(alone | {"rater": name})
+    rivals = parts.get("rivals", {}).get("pairs", {})
+    if rivals:
+        rows.append(rivals["longer"] | {"rater": "longer response"})
+    if fixed := rivals.get("constant"):
+        always = f"constant ({fixed['label']}, the most frequent on validation)"
+        rows.append(fixed | {"rater": f"{always}, one order"})
+        rows.append(fixed["strict"] | {"rater": f"{always}, as shown in both orders"})
+    nothing = {"consistency": None, "shown": None, "abstained": None}
+    columns = {
+        "rater": "{rater}",
+        "agreement": "{agreement}",
+        "consistency": "{consistency}",
+        "first shown": "{shown}",
+        "n": "{agreement[n]}",
+        "failed": "{abstained}",
+        "verdicts": "{counts}",
+    }
+    table = tabled([nothing | row | {"counts": _counts(row["verdicts"])} for row in rows], columns)
+    if rivals:
         chance = {key: f"{share:.3f}" for key, share in rivals["random"].items()}
         both_orders = (chance["strict"], chance["consistency"], "0.500")
         table.append(("random, one order (computed)", chance["agreement"], *[""] * 5))
         table.append(("random, both orders (computed)", *both_orders, "", "", ""))
-    if len(table) > 1:
+    if rows:
         figures = (f"{PUBLISHED['agreement']:.4f}", f"{PUBLISHED['consistency']:.4f}")
         table.append(("Auto-J 13B, published", *figures, "", "1392", "", ""))
     return table
 
 
-def _pair_line(
-    name: str, figures: dict[str, Any], consistency: str = "", shown: str = "", failed: str = ""
-) -> list[str]:
-    agreement = figures["agreement"]
-    counts = _counts(figures["verdicts"])
-    return [name, estimate_text(agreement), consistency, shown, str(agreement["n"]), failed, counts]
-
-
-def _groups(quality: dict[str, Any]) -> Table:
-    if not {"pairwise", "pointwise"} & quality["parts"].keys():
-        return []
-    groups = PUBLISHED["groups"]
-    assert isinstance(groups, tuple)
-    return [GROUPS, [f"{share:.3f}" for share in groups]]
-
-
-def _differences(quality: dict[str, Any]) -> Table:
-    table: Table = [("first", "second", "Spearman", "Pearson", "n")]
-    found = quality.get("comparisons", {})
-    lines = [
-        (f"judge: {found.get('best_view')}", k, v) for k, v in found.get("against", {}).items()
+def _differences(found: dict[str, Any]) -> Table:
+    own = found["comparisons"]
+    best = f"judge: {own['best_view']}"
+    rows = [{"first": best, "second": name} | gap for name, gap in own["against"].items()]
+    rows += [
+        {"first": f"single_k {view}", "second": f"single {view}"} | gap
+        for view, gap in own["sampled"].items()
     ]
-    lines += [
-        (f"single_k {view}", f"single {view}", figures)
-        for view, figures in found.get("sampled", {}).items()
-    ]
-    for first, second, figures in lines:
-        numbers = [estimate_text(figures[key]) for key in ("spearman", "pearson")]
-        table.append((first, second, *numbers, str(figures["spearman"]["n"])))
-    return table
+    columns = {
+        "first": "{first}",
+        "second": "{second}",
+        "Spearman": "{spearman}",
+        "Pearson": "{pearson}",
+        "n": "{spearman[n]}",
+    }
+    return tabled(rows, columns)
 
 
-def _health(quality: dict[str, Any]) -> Table:
-    head = ("text", "n", "words, mean", "median", "repetition", "loops", "copies", "cut off")
-    table: Table = [(*head, "empty")]
-    parts = quality["parts"]
-    named = RATED | {"pairwise": "judge, comparing"}
-    found = [(name, parts[part].get("health")) for part, name in _measured(quality, named)]
-    references = (parts[part].get("reference_health") for part, _ in _measured(quality, named))
-    found.append(("reference critiques", next((r for r in references if r and r["n"]), None)))
-    for name, health in found:
-        if health and health["n"]:
-            words = (f"{health['words_mean']:.0f}", f"{health['words_median']:.0f}")
-            keys = ("repetition", "loops", "copies", "hit_limit", "empty")
-            shares = [f"{health[key]:.3f}" for key in keys]
-            table.append((name, str(health["n"]), *words, *shares))
-    return table
-
-
-def _measured(quality: dict[str, Any], names: dict[str, str]) -> Iterable[tuple[str, str]]:
-    k = quality["identity"]["critiques"][0]
-    return [(p, name.format(k=k)) for p, name in names.items() if p in quality["parts"]]
+def _health(found: dict[str, Any]) -> Table:
+    parts = _measured(found, RATED | COMPARING)
+    rows = [own["health"] | {"name": own["name"]} for own in parts if "health" in own]
+    references = [own["reference_health"] for own in parts if "reference_health" in own]
+    rows += [own | {"name": "reference critiques"} for own in references[:1]]
+    columns = {
+        "text": "{name}",
+        "n": "{n}",
+        "words, mean": "{words_mean:.0f}",
+        "median": "{words_median:.0f}",
+        "repetition": "{repetition:.3f}",
+        "loops": "{loops:.3f}",
+        "copies": "{copies:.3f}",
+        "cut off": "{hit_limit:.3f}",
+        "empty": "{empty:.3f}",
+    }
+    return tabled([row for row in rows if row["n"]], columns)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, View
 from autoj_reward.errors import ConfigError
+from experiments.study import ResampledConfig
 
 PARTS = ("recorded", "systems", "scalar", "sampled", "knockout", "simulated")
 ASKED = {"recorded", "systems"}
@@ -62,7 +63,7 @@ class Simulation(Block):
     length_spread: float = Field(0.3, ge=0)
 
 
-class SelectionBudgetConfig(Block):
+class SelectionBudgetConfig(ResampledConfig):
     """What is replayed, on which candidates.
 
     base, common: a config of `experiments.compare.ablation` and overrides of it: queries, policy,
@@ -77,7 +78,6 @@ class SelectionBudgetConfig(Block):
 
     base: Path
     common: tuple[str, ...] = ()
-    output: Path
     parts: tuple[str, ...] = ("recorded", "scalar", "simulated")
     shares: tuple[float, ...] = (0.1, 0.2, 0.35, 0.5, 0.75)
     target: float = Field(0.35, gt=0, lt=1)
@@ -86,8 +86,6 @@ class SelectionBudgetConfig(Block):
     systems: Systems | None = None
     k: int = Field(4, ge=2, le=64)
     simulation: Simulation
-    bootstrap: int = Field(2000, ge=1)
-    seed: int = 0
 
     @model_validator(mode="after")
     def _measurable(self) -> SelectionBudgetConfig:

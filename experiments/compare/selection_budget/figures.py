@@ -10,8 +10,9 @@ from tqdm import tqdm
 
 from autoj_reward.evaluate.metrics import Statistic, difference
 from autoj_reward.types import Usage
-from experiments.compare.ablation.measures import Draws, recovered
+from experiments.compare.ablation.measures import recovered
 from experiments.compare.selection_budget.strategies import FULL, Choice, Scene, Strategy, halving
+from experiments.draws import Draws
 
 Chosen = Mapping[str, Sequence[Choice]]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autoj_reward.evaluate.metrics import estimate_text
 from autoj_reward.io.chart import curves
-from autoj_reward.io.markdown import Table, section
+from experiments.tables import report, tabled
 
 NOTE = (
     "Written: tokens that the judge writes; computed: these and the tokens read outside the prefix "
@@ -16,39 +15,33 @@ NOTE = (
     "on the same queries, resampled together. Percentages in names are budgets, or for "
     "scalar-first the share of candidates that get a critique."
 )
-HEAD = ("strategy", "written", "computed", "recovered", "less full")
+COLUMNS = {
+    "strategy": "{name}",
+    "written": "{written:.3f}",
+    "computed": "{computed:.3f}",
+    "recovered": "{recovered}",
+    "less full": "{less_full}",
+}
 
 
-def render_text(found: Mapping[str, Any]) -> str:
+def render(found: Mapping[str, Any]) -> str:
     """All tables in Markdown."""
-    machine = found["machine"]
-    where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
-    lines = [
-        "# Selection on a budget",
-        "",
-        f"`{found['command']}`",
-        "",
-        f"{found['at']}; {', '.join([where, *machine['gpus']])}. Parts: "
-        f"{', '.join(found['parts'])}. Ranked by the view {found['view']}. Brackets hold 95 % "
-        f"intervals from {found['bootstrap']} resamples of queries.",
-        "",
-    ]
+    config = found["config"]
+    about = (
+        f"Parts: {', '.join(found['parts'])}. Ranked by the view {config['view']}. Brackets hold "
+        f"95 % intervals from {config['bootstrap']} resamples of queries."
+    )
+    sections = []
     for name, own in found["judges"].items():
-        lines += section(_title(name, own), _rows(own["strategies"]), _verdict(own))
-    return "\n".join([*lines, NOTE]) + "\n"
+        rows = [row | {"name": strategy} for strategy, row in own["strategies"].items()]
+        title = f"{name}: {own['queries']} queries, {own['candidates']} candidates"
+        sections.append((title, tabled(rows, COLUMNS), _verdict(own)))
+    return report("Selection on a budget", found, sections, about, NOTE)
 
 
-def _title(name: str, own: Mapping[str, Any]) -> str:
-    return f"{name}: {own['queries']} queries, {own['candidates']} candidates"
-
-
-def _rows(strategies: Mapping[str, Any]) -> Table:
-    table: Table = [HEAD]
-    for name, row in strategies.items():
-        shares = (f"{row[kind]:.3f}" for kind in ("written", "computed"))
-        estimates = (estimate_text(row[kind]) for kind in ("recovered", "less_full"))
-        table.append((name, *shares, *estimates))
-    return table
+def plots(found: Mapping[str, Any]) -> dict[str, str]:
+    """A curve of each kind of candidates."""
+    return {name: render_curve(own) for name, own in found["judges"].items()}
 
 
 def _verdict(own: Mapping[str, Any]) -> str:

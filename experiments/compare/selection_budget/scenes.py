@@ -1,4 +1,4 @@
-"""Queries as strategies meet them: recorded ones, and simulated ones of stated noise."""
+"""Queries as strategies meet them: recorded ones, outputs of ranked systems, simulated ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from functools import cache
 
 import numpy as np
 
+from autoj_reward.evaluate.labelled import JudgeData, data_path
+from autoj_reward.evaluate.rows import drawn
+from autoj_reward.evaluate.systems import read_leaderboard, read_outputs
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
-from experiments.compare.ablation.measures import Array
-from experiments.compare.ablation.rewards import Answers, Group, matches
-from experiments.compare.selection_budget.config import NoisyJudge, Simulation
+from experiments.compare.ablation.rewards import Group, matches
+from experiments.compare.panel import Answers
+from experiments.compare.selection_budget.config import NoisyJudge, Simulation, Systems
 from experiments.compare.selection_budget.strategies import Answer, Scene, finalists
+from experiments.draws import Array
 
 
 def recorded(groups: Sequence[Group], answers: Mapping[str, Answers]) -> list[Scene]:
@@ -38,6 +42,20 @@ def _replayed(full: Answers, direct: Answers) -> Answer:
         return direct[JudgeInput(item.query, item.responses)] if item.direct else full[item]
 
     return answer
+
+
+def read_systems(config: Systems, data: JudgeData, seed: int) -> list[Group]:
+    """The outputs to each instruction drawn, with their systems' figures as gold.
+
+    data: where relative paths start. Raises InputError for bad rows, and systems without a figure.
+    """
+    outputs = read_outputs(data_path(data, config.outputs))
+    known = read_leaderboard(data_path(data, config.leaderboard), config.column, outputs)
+    gold = tuple(known[system] for system in outputs)
+    return [
+        Group(text, tuple(own[text] for own in outputs.values()), (None,) * len(gold), gold)
+        for text in drawn(list(next(iter(outputs.values()))), config.instructions, seed)
+    ]
 
 
 def final_matches(scenes: Sequence[Scene], count: int) -> list[JudgeInput]:

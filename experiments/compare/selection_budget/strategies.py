@@ -23,7 +23,7 @@ from autoj_reward.types import (
     Rating,
     Usage,
 )
-from experiments.compare.ablation.measures import Array
+from experiments.draws import Array
 
 Answer = Callable[[JudgeInput], Judgement]
 RULES = ("policy_logprob", "first")

@@ -1,34 +1,32 @@
 """The chaos suite; `make chaos` runs all of it.
 
-    python -m experiments.faults.chaos --config configs/chaos.yaml [--only load|fuzz|kills]
+    python -m experiments.faults.chaos --config configs/chaos.yaml [--parts load,fuzz,kills]
 
 load: the service and a bare FastAPI server under the same load. fuzz: bodies that no caller should
 send. kills: kill -9 of each process. Writes `chaos.json` and `chaos.md` into the output folder, and
-exits with 1 if a promise was broken.
+ends with an error if a promise was broken.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import httpx
 from pydantic import Field
 from tqdm import tqdm
 
-from autoj_reward.config import Block, JudgeConfig, load_config
-from autoj_reward.errors import AutojError
-from autoj_reward.io.files import write_json, write_text
-from autoj_reward.io.markdown import table
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import EngineError
 from experiments.faults.chaos import fuzz, kills, server
 from experiments.faults.chaos.kills import KillsConfig
 from experiments.faults.chaos.load import LoadConfig, measure
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report
 
 MAX_GROWN_MIB = 64
 """By how much a service may grow over the fuzz."""
@@ -36,13 +34,15 @@ MAX_MIB_PER_MINUTE = 5
 """By how much it may grow under load: 100 bytes a request, at some 800 a second."""
 
 
-class ChaosConfig(Block):
+class ChaosConfig(StudyConfig):
     """output: folder of the figures. bodies: how many the fuzz sends."""
 
-    output: Path
     load: LoadConfig = LoadConfig()
     bodies: int = Field(10_000, ge=1)
     kills: KillsConfig
+
+    def possible(self) -> Sequence[str]:
+        return tuple(PARTS)
 
 
 def run_load(config: ChaosConfig) -> list[dict[str, Any]]:
@@ -124,12 +124,11 @@ def broken(found: dict[str, Any]) -> list[str]:
 
 def render(found: dict[str, Any]) -> str:
     """The figures as Markdown tables."""
-    tables = []
-    for name, rows in found.items():
-        rows = rows if isinstance(rows, list) else [rows]
-        lines = table(list(rows[0]), ([*map(_shown, row.values())] for row in rows))
-        tables.append(f"## {name}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(tables)
+    sections = []
+    for name in (name for name in PARTS if name in found):
+        rows = found[name] if isinstance(found[name], list) else [found[name]]
+        sections.append((name, [list(rows[0]), *([*map(_shown, r.values())] for r in rows)], ""))
+    return report("Chaos", found, sections)
 
 
 def _shown(value: Any) -> str:
@@ -140,31 +139,17 @@ def _shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts asked for, write and print their figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.faults.chaos",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
-    parser.add_argument("--config", required=True, metavar="FILE", help="YAML config")
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part; may be repeated")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="sets")
-    flags = parser.parse_args(arguments)
-    try:
-        config = load_config(ChaosConfig, flags.config, flags.sets)
-        config.output.mkdir(parents=True, exist_ok=True)
-        found = {name: PARTS[name](config) for name in flags.only or PARTS}
-        write_json(config.output / "chaos.json", found)
-        write_text(config.output / "chaos.md", render(found))
-    except (AutojError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(render(found))
-    for promise in broken(found):
-        print(f"broken: {promise}", file=sys.stderr)
-    return 1 if broken(found) else 0
+def study(run: Study[ChaosConfig]) -> str:
+    """Run the parts and write their figures. EngineError for promises that they break."""
+    run.config.output.mkdir(parents=True, exist_ok=True)
+    found = {name: PARTS[name](run.config) for name in run.parts}
+    text = run.write("chaos", found, render)
+    if wrong := broken(found):
+        raise EngineError("\n  ".join(["promises are broken:", *wrong, f"see {run.config.output}"]))
+    return text
 
+
+main = command(ChaosConfig, study, tuple(PARTS))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,7 @@ from typing import Any
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import Ids, inner_nodes, probabilities, slot_tokens
-from autoj_reward.errors import ModelError
+from autoj_reward.errors import EngineError, ModelError
 from autoj_reward.judge.generative import MIN_MASS
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.parse import ParseFailure, parse_rating
@@ -20,10 +20,11 @@ from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Usage
-from experiments.speed import prefix_cache
 from experiments.speed.throughput.work import Spent
 
 NOTHING = Generation("")
+TRIES = 50
+WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class BareEngine:
 
     def forget(self) -> None:
         """Empty the prefix cache. EngineError if it cannot be."""
-        prefix_cache.empty(self._llm)
+        empty_cache(self._llm)
 
     def critiques(self, prompts: Sequence[list[int]], **options: Any) -> list[Any]:
         """A greedy critique for each prompt. options: more of SamplingParams'."""
@@ -180,6 +181,15 @@ class BareEngine:
         texts = [own_text(output).text for output in outputs]
         rated = sum(not isinstance(parse_rating(t, self.format), ParseFailure) for t in texts)
         return Spent(time.monotonic() - started, len(given), rated, used(outputs))
+
+
+def empty_cache(llm: Any) -> None:
+    """Empty the prefix cache of a vllm.LLM. EngineError if it cannot be."""
+    for _ in range(TRIES):
+        if llm.reset_prefix_cache():
+            return
+        time.sleep(WAIT_S)  # the last step's blocks are not free yet
+    raise EngineError("the prefix cache cannot be emptied: the engine still has work")
 
 
 def own_text(output: Any) -> Generation:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
 from pydantic import Field, model_validator
 
-from autoj_reward.config import Block, JudgeConfig
+from autoj_reward.config import JudgeConfig
 from autoj_reward.models import format_of
 from autoj_reward.prompts.format import JudgeFormat
-from experiments.study import named_parts
+from experiments.study import StudyConfig
 
 PARTS = ("paths", "prefix", "slots", "replicas")
 
 
-class ThroughputConfig(Block):
+class ThroughputConfig(StudyConfig):
     """What is judged, how often, and which rivals judge it.
 
     judge: on vLLM, greedy, with critiques of at most `max_tokens`.
@@ -26,7 +26,6 @@ class ThroughputConfig(Block):
     replicas: of the part `replicas`, against one.
     """
 
-    output: Path
     judge: JudgeConfig = JudgeConfig()
     queries: int = Field(2, ge=1)
     candidates: int = Field(32, ge=2)
@@ -57,6 +56,5 @@ class ThroughputConfig(Block):
         serving = self.judge.serve.model_copy(update={"replicas": replicas})
         return self.judge.model_copy(update={"serve": serving})
 
-    def parts(self, wanted: str | None) -> tuple[str, ...]:
-        """The parts named, in their order, or all. Raises ConfigError for an unknown name."""
-        return named_parts(wanted, PARTS, "the parts are")
+    def possible(self) -> Sequence[str]:
+        return PARTS

@@ -16,10 +16,11 @@ from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.base import Generation
 from autoj_reward.engine.labels import inner_nodes, probabilities
 from autoj_reward.errors import ConfigError, EngineError
+from autoj_reward.io.files import plain
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, Usage
-from experiments.speed.throughput import paths, prefix, replicas, slots
+from experiments.speed.throughput import sides, slots
 from experiments.speed.throughput.__main__ import main
 from experiments.speed.throughput.bare import BareEngine, Slot, own_text, slot_of, used
 from experiments.speed.throughput.config import ThroughputConfig
@@ -35,14 +36,21 @@ from experiments.speed.throughput.work import (
     candidates,
     spread,
 )
+from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FAKE = JudgeConfig(kind="fake")
 
 
 def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> Spent:
     usage = Usage(10 * judgements, 5 * judgements, 2 * judgements)
     return Spent(seconds, judgements, judgements - 1, usage, critiques_s)
+
+
+def result(**parts: Any) -> dict[str, Any]:
+    config = ThroughputConfig(output=Path("out"))
+    found: dict[str, Any] = plain(Study(config, "c").head() | parts)
+    return found
 
 
 # --- the work -----------------------------------------------------------------------------------
@@ -150,18 +158,16 @@ def test_what_is_told_of_rounds() -> None:
 
 
 def test_the_table_of_the_paths() -> None:
-    part = paths.summary(
+    part = sides.paths(
         {
-            paths.CEILING: [spent(10, critiques_s=8), spent(20, critiques_s=16)],
+            sides.CEILING: [spent(10, critiques_s=8), spent(20, critiques_s=16)],
             "naive": [spent(20, 2), spent(40, 2)],
         }
     )
     assert part["critiques_s"] == 12
     assert [row["ratio"] for row in part["rows"]] == [1, 4]
     assert [row["to_critiques"] for row in part["rows"]] == [1.25, 5]
-    machine = {"processor": "P", "cores": 2, "gpus": []}
-    text = render({"command": "c", "at": "today", "machine": machine, "paths": part})
-    assert "`c` on P, 2 cores; today" in text
+    text = render(result(paths=part))
     assert (
         "| naive | 2 | 30.00 s (20.00, 40.00) | 0.08 | 4.000 | 5.000 | 10 | 0.50 | 2 | 0.50 |"
         in text
@@ -178,7 +184,7 @@ def test_the_table_of_the_paths() -> None:
     ],
 )
 def test_what_two_replicas_can_give(gpus: int, devices: str, expected: float) -> None:
-    one, two = replicas.rows({1: [spent(5), spent(5)], 2: [spent(9), spent(10)]}, gpus)
+    one, two = sides.replicas({1: [spent(5), spent(5)], 2: [spent(9), spent(10)]}, gpus)
     assert (one["ratio"], two["ratio"]) == (1, 1.9)
     assert (two["devices"], two["expected"], one["expected"]) == (devices, expected, 1)
 
@@ -254,9 +260,8 @@ def test_the_table_of_the_slots() -> None:
     assert (alone["ratio"], alone["slots"], alone["difference"]) == (1, 0, None)
     assert (two["ratio"], two["slots"], two["difference"]) == (pytest.approx(1.15), 2, 0)
     assert (top["ratio"], top["slots"], top["difference"]) == (2, 1, 0.125)
-    machine = {"processor": "P", "cores": 2, "gpus": []}
     part = {"rows": [alone, two, top]}
-    text = render({"command": "c", "at": "today", "machine": machine, "slots": part})
+    text = render(result(slots=part))
     assert f"| {slots.TWO_PASS} | 1.70 s (1.20, 2.20) | 1.150 | 2 of 2 | 0 |" in text
     assert "in the same round, median over the rounds" in text
 
@@ -335,7 +340,7 @@ def test_a_cache_that_cannot_be_emptied_is_an_error(
     monkeypatch.setattr(model, "reset_prefix_cache", lambda: next(states))
     bare.forget()
     monkeypatch.setattr(model, "reset_prefix_cache", lambda: False)
-    monkeypatch.setattr("experiments.speed.prefix_cache.TRIES", 1)
+    monkeypatch.setattr("experiments.speed.throughput.bare.TRIES", 1)
     with pytest.raises(EngineError, match="still has work"):
         bare.forget()
 
@@ -359,12 +364,11 @@ async def test_one_pass_and_two_read_the_same_slot(smollm2: Any, tmp_path: Path)
 
 async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> None:
     bare, _ = bare_engine(smollm2, CRITIQUE)
-    found = await prefix.measure(small(tmp_path), bare, lambda: None)
-    assert [row["critique"] for row in found["rows"]] == [True, False, True, False]
+    found = await sides.measure_prefix(small(tmp_path), bare, lambda: None)
+    assert [row["judging"][:6] for row in found["rows"]] == ["critiq", "rating"] * 2
     assert all(0 < row["hit_rate"] < 0.5 and row["ratio"] > 0 for row in found["rows"])
     assert found["rows"][0]["query_tokens"] < 60 < 100 < found["rows"][2]["query_tokens"]
-    machine = {"processor": "P", "cores": 2, "gpus": []}
-    text = render({"command": "c", "at": "today", "machine": machine, "prefix": found})
+    text = render(result(prefix=found))
     assert text.count("| rating alone |") == text.count("| critique and rating |") == 2
 
 
@@ -413,9 +417,9 @@ def test_a_judge_that_the_paths_cannot_share_is_refused(
 
 def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", written(tmp_path), "--parts", "paths,slow"]) == 1
-    assert "the parts are paths, prefix, slots, replicas" in capsys.readouterr().err
+    assert "this config has the parts paths, prefix, slots, replicas" in capsys.readouterr().err
     config = load_config(ThroughputConfig, ROOT / "configs/throughput.yaml")
-    assert config.parts("slots, paths") == ("paths", "slots")
+    assert config.wanted("slots, paths") == ("paths", "slots")
     assert config.judge_on(2).serve.replicas == 2
 
 

@@ -12,6 +12,7 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.fake import latency_s
+from autoj_reward.io.files import plain
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate
 from experiments.speed import routing
@@ -24,10 +25,11 @@ from experiments.speed.routing import (
     groups,
     makespan,
     measure,
+    render,
 )
-from experiments.speed.routing_report import render
+from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def config(**given: Any) -> RoutingConfig:
@@ -54,7 +56,7 @@ async def test_every_candidate_is_answered_once() -> None:
     assert (found["answered"], found["told"], found["wrong"]) == (300, 300, 0)
     assert found["seconds"] >= found["ideal_s"] > 0
     assert found["scheduled_s"] >= found["ideal_s"]
-    text = render({"command": "c", "at": "today", "config": config().model_dump(), "run": found})
+    text = render(plain(Study(config()).head() | {"run": found}))
     assert "| candidates; answered, reported | 300; 300, 300 |" in text
     assert "| replicas | 4, this process |" in text
     assert f"| {found['seconds']:.1f}; {found['scheduled_s']:.1f}; {found['ideal_s']:.1f} |" in text

@@ -23,7 +23,6 @@ from experiments.compare.ablation.bias import (
     slopes,
 )
 from experiments.compare.ablation.measures import (
-    Draws,
     Scored,
     gold_of_best,
     knockout_gold,
@@ -33,7 +32,8 @@ from experiments.compare.ablation.measures import (
     within,
 )
 from experiments.compare.ablation.pairs import measure_pairs, some
-from experiments.compare.judge_quality.figures import Material
+from experiments.compare.material import Material
+from experiments.draws import Draws
 
 NAN = math.nan
 F, S, T = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
@@ -215,20 +215,15 @@ def pair(n: int, label: Verdict) -> Compared:
 def test_pairs_choose_their_threshold_on_validation() -> None:
     tests = tuple(pair(n, label) for n, label in enumerate((F, S, T)))
     validation = tuple(pair(n, label) for n, label in enumerate((F, T, S), start=5))
-    material = Material((), pairs=tests, validation=validation, rounds=50)
+    material = Material((), pairs=tests, validation=validation, draws=FEW)
     # Gaps: tests 4, -4, 1; validation 4, 1, -4. Ties begin at 1.
     values = [4.0, 0, 0, 4, 1, 0, 4, 0, 1, 0, 0, 4]
     found = measure_pairs(material, {"r": values, "no": [0.0, None] * 6}, "r")
-    raw = found["rewards"]["r"]["raw"]
+    raw = found["rewards"]["r"]
     assert (raw["threshold"], raw["searched_rows"], raw["agreement"]["value"]) == (1, 3, 1)
-    sd = float(np.std(values[6:]))
-    scaled = found["rewards"]["r"]["scaled"]
-    assert scaled["threshold"] == math.ceil(100 / sd) / 100
-    assert scaled["agreement"]["value"] == 1
-    other = found["rewards"]["no"]["raw"]
+    other = found["rewards"]["no"]
     assert (other["agreement"]["value"], other["abstained"]) == (0, 3)
     assert other["less_reference"]["value"] == -1
-    assert "scaled" not in found["rewards"]["no"]
 
 
 def test_some_pairs() -> None:

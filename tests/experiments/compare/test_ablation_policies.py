@@ -110,8 +110,8 @@ def test_trained_policies_stand_beside_best_of_n(policy: str, trained: str, tmp_
     assert set(moved["proxies"]) == {"scalar"}
     start = found["gold_figures"]["mean"]
     assert 0 <= start + moved["gold"]["value"] <= 1
-    assert "| policy moved |" in (tmp_path / "out/report.md").read_text()
-    page = (tmp_path / "out/report.html").read_text()
+    assert "| policy moved |" in (tmp_path / "out/ablation.md").read_text()
+    page = (tmp_path / "out/ablation-over_optimization.svg").read_text()
     assert "scalar proxy of moved" in page
     assert main(command) == 0
     again = json.loads((tmp_path / "out/ablation.json").read_text())

@@ -13,13 +13,15 @@ from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.journal import Journal
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Judgement, Outcome, Rating, Verdict
-from experiments.compare.judge_quality.__main__ import main, run
+from experiments.compare.judge_quality.__main__ import main, study
 from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.judge_quality.figures import Material, comparisons, paired
-from experiments.compare.judge_quality.material import read_material
+from experiments.compare.judge_quality.figures import comparisons, paired
 from experiments.compare.judge_quality.parts import JUDGED
+from experiments.compare.material import Material, read_material
+from experiments.draws import Draws
+from experiments.study import Study
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FORMAT = load_format("autoj-en")
 LABELS = {"first": Verdict.FIRST, "second": Verdict.SECOND, "tie": Verdict.TIE}
 
@@ -76,8 +78,8 @@ class Quality:
     def run(self, *more: str) -> int:
         return main(["--config", str(self.config), *more])
 
-    def json(self, name: str = "quality.json") -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.output / name).read_text())
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.output / "quality.json").read_text())
         return found
 
     def judged(self) -> list[list[str]]:
@@ -181,10 +183,6 @@ def test_the_same_command_again_judges_nothing(tmp_path: Path) -> None:
     assert quality.run() == 0
     assert len(quality.judged()) == asked
     after = quality.json()
-    for part in before["parts"].values():
-        part["run"] = None
-    for part in after["parts"].values():
-        part["run"] = None
     assert after == before
 
 
@@ -194,7 +192,7 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     config = load_config(JudgeQualityConfig, quality.config, slow)
 
     async def cut_short() -> None:
-        task = asyncio.create_task(run(config, ["single"], ""))
+        task = asyncio.create_task(study(Study(config, "", ("single",))))
         while len(quality.judged()) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         task.cancel()
@@ -241,46 +239,6 @@ def test_queries_that_measure_are_neither_fitted_nor_searched_on(tmp_path: Path)
     assert before.validation and not found.validation
 
 
-def test_parts_run_apart_are_merged(tmp_path: Path) -> None:
-    quality = Quality(tmp_path)
-    assert quality.run("--parts", "single") == 0
-    assert list(quality.json()["parts"]) == ["single"]
-    assert quality.json()["comparisons"]["against"] == {}
-    assert quality.run("--parts", "rivals") == 0
-    found = quality.json()
-    assert list(found["parts"]) == ["single", "rivals"]
-    assert set(found["comparisons"]["against"]) == {"tfidf"}
-    predictions = quality.json("predictions.json")
-    assert len(predictions["reference"]) == len(predictions["parts"]["single"]["rating"])
-    assert predictions["parts"]["single"]["rating"] == predictions["reference"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(("--set", "judge.max_tokens=99"), id="another judge"),
-        pytest.param(("--set", "data.held_out=0.6"), id="other rows"),
-        pytest.param(("--set", "seed=7"), id="other resamples"),
-    ],
-)
-def test_results_of_something_else_are_not_mixed(
-    tmp_path: Path, change: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    quality = Quality(tmp_path)
-    assert quality.run("--parts", "single") == 0
-    assert quality.run("--parts", "pairwise", *change) == 0
-    assert list(quality.json()["parts"]) == ["pairwise"]
-    assert "is of other judges or rows, and is replaced" in "".join(capsys.readouterr())
-
-
-def test_a_damaged_result_file_is_replaced(tmp_path: Path) -> None:
-    quality = Quality(tmp_path)
-    quality.output.mkdir()
-    (quality.output / "quality.json").write_text("{")
-    assert quality.run("--parts", "single") == 0
-    assert list(quality.json()["parts"]) == ["single"]
-
-
 def test_a_judge_that_looks_at_the_place(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
     assert quality.run("--parts", "pairwise", "--set", "judge.script.verdicts=first") == 0
@@ -315,8 +273,8 @@ def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> Non
 
 
 def split(quality: Quality) -> list[dict[str, Any]]:
-    rows = quality.json("predictions.json")["rows"]
-    held = {int(name.rpartition(":")[2]) for name in rows}
+    material, _ = read_material(load_config(JudgeQualityConfig, quality.config), FORMAT)
+    held = {row.line for row in material.rated}
     return [row | {"held": n in held} for n, row in enumerate(RATED, 1)]
 
 
@@ -381,6 +339,8 @@ def test_no_held_out_rows_is_an_error_before_judging(
 
 # What the parts make of judgements, by hand.
 
+FEW = Draws(rounds=20)
+
 
 def said(value: float, expected: float | None = None) -> Judgement:
     return Judgement(Outcome.OK, critique="c", rating=Rating(value, expected=expected))
@@ -399,7 +359,7 @@ def test_the_threshold_comes_from_validation_files_that_know_ties() -> None:
             pair("ties", 1, tie), pair("ties", 2, first),
             pair("none", 1, first), pair("none", 2, second), pair("none", 3, first),
         ),
-        rounds=20,
+        draws=FEW,
     )  # fmt: skip
     expected = [
         (5.0, 4.0), (5.0, 4.75), (5.0, 5.5),
@@ -421,14 +381,14 @@ def test_the_threshold_comes_from_validation_files_that_know_ties() -> None:
 def test_the_test_pairs_do_not_move_the_threshold() -> None:
     _first, _second, tie = LABELS.values()
     validation = (pair("v", 1, tie), pair("v", 2, Verdict.FIRST))
-    material = Material((), (), (pair("test", 1, tie),), validation, rounds=20)
+    material = Material((), (), (pair("test", 1, tie),), validation, draws=FEW)
     judgements = [said(1, e) for e in (7.0, 5.0, 5.5, 5.0, 7.0, 5.0)]
     found = JUDGED["pointwise"].measure(material, FORMAT, judgements).figures
     assert (found["threshold"], found["agreement"]["value"]) == (0.5, 0)
 
 
 def test_a_pair_without_a_distribution_fails() -> None:
-    material = Material((), (), (pair("test", 1, Verdict.TIE),), (), rounds=20)
+    material = Material((), (), (pair("test", 1, Verdict.TIE),), (), draws=FEW)
     found = JUDGED["pointwise"].measure(material, FORMAT, [said(5), said(5, 5.0)]).figures
     assert (found["abstained"], found["searched_rows"]) == (1, 0)
     assert found["agreement"]["value"] == 0
@@ -439,7 +399,7 @@ HELD = tuple(Rated("r", n, f"q{n}", f"r{n}", value) for n, value in enumerate(RE
 
 
 def test_k_critiques_are_averaged_and_parse_one_by_one() -> None:
-    material = Material(HELD, sampled=2, rounds=20)
+    material = Material(HELD, sampled=2, draws=FEW)
     part = JUDGED["single_k"]
     assert [(i.query, i.sample) for i in part.inputs(material)][:3] == [
         ("q0", 0), ("q0", 1), ("q1", 0),
@@ -457,7 +417,7 @@ def test_k_critiques_are_averaged_and_parse_one_by_one() -> None:
 
 
 def test_a_paired_difference_keeps_rows_that_both_know() -> None:
-    material = Material(HELD, rounds=20)
+    material = Material(HELD, draws=FEW)
     found = paired(material, [1, 2, 3, None], [3, None, 1, 9])
     # Rows 0 and 2 are left: correlations 1 and -1.
     assert (found["spearman"]["value"], found["pearson"]["value"]) == (2, 2)
@@ -465,7 +425,7 @@ def test_a_paired_difference_keeps_rows_that_both_know() -> None:
 
 
 def test_the_best_view_is_compared() -> None:
-    material = Material(HELD, rounds=20)
+    material = Material(HELD, draws=FEW)
     predictions = {
         "single": {"rating": [5, 5, 5, 5], "expected": [1, 2, 4, 3]},
         "single_direct": {"expected": [1, 2, 3, 4]},

@@ -13,7 +13,7 @@ from autoj_reward.errors import InputError
 from experiments.compare.ablation.checkers import KINDS, Checkable, grade, read_checkable
 
 BUNDLED = "experiments/data/checkable.jsonl"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def read(folder: Path, *rows: Any) -> Any:

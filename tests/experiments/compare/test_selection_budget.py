@@ -14,7 +14,6 @@ import yaml
 from autoj_reward.config import load_config
 from autoj_reward.io.files import plain
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
-from experiments.compare.ablation.measures import Draws
 from experiments.compare.selection_budget.__main__ import main
 from experiments.compare.selection_budget.config import (
     NoisyJudge,
@@ -22,12 +21,13 @@ from experiments.compare.selection_budget.config import (
     Simulation,
 )
 from experiments.compare.selection_budget.figures import choose, measure
-from experiments.compare.selection_budget.report import render_text
+from experiments.compare.selection_budget.report import render
 from experiments.compare.selection_budget.scenes import simulated
 from experiments.compare.selection_budget.strategies import Scene, strategies
-from tests.experiments.test_ablation import Ablation, N, write_rows
+from experiments.draws import Draws
+from tests.experiments.compare.test_ablation import Ablation, N, write_rows
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHARP = NoisyJudge(full=0, cheap=0, comparison=1)
 ALL = ("recorded", "scalar", "sampled", "knockout")
 FEW = Draws(rounds=50)
@@ -144,8 +144,9 @@ def test_what_is_said_of_the_target(
     """Full judging chooses candidate 2, halving candidate 1; only "not worse" is claimed."""
     own = measured([table_of(NUMBERS | {"gold": gold})] * queries, (0.5,))
     machine = {"processor": "P", "cores": 2, "memory_gib": 4, "gpus": []}
-    found = {"command": "c", "at": "today", "machine": machine, "parts": ALL, "view": "expected"}
-    text = render_text(plain(found | {"bootstrap": FEW.rounds, "judges": {"j": own}}))
+    found = {"command": "c", "at": "today", "versions": {}, "machine": machine, "parts": ALL}
+    config = {"view": "expected", "bootstrap": FEW.rounds}
+    text = render(plain(found | {"config": config, "judges": {"j": own}}))
     assert (
         f"the interval of its difference to full judging {difference}, and its gain is {gain} the "
         "lower end of full judging's own interval."
@@ -236,7 +237,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     table = (tmp_path / "budget/selection_budget.md").read_text()
     assert table in capsys.readouterr().out and "| halving 35% |" in table
     for name in found["judges"]:
-        ET.fromstring((tmp_path / f"budget/{name}.svg").read_text())
+        ET.fromstring((tmp_path / f"budget/selection_budget-{name}.svg").read_text())
     # Everything is on record.
     before = ablation.judged()
     assert before and main(every) == 0 and ablation.judged() == before

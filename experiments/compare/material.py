@@ -1,0 +1,192 @@
+"""Labelled rows: those that measure, those that rivals may fit, and figures on them.
+
+Figures are plain data for a report. Intervals are bootstrapped over queries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autoj_reward.evaluate.labelled import (
+    Compared,
+    Rated,
+    data_path,
+    is_held_out,
+    read_compared,
+    read_rated,
+)
+from autoj_reward.evaluate.metrics import (
+    Statistic,
+    agrees,
+    correlation,
+    pearson,
+    pointwise_verdicts,
+    search_tie_threshold,
+    share,
+    spearman,
+)
+from autoj_reward.io.rows import Rows, require_usable
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.types import BadRow, JudgeInput, Verdict
+from experiments.compare.panel import PanelConfig
+from experiments.draws import Draws
+
+Row = TypeVar("Row", Rated, Compared)
+Values = Sequence[float | None]
+CORRELATIONS = {"spearman": spearman, "pearson": pearson}
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The rows, and how intervals are drawn.
+
+    rated: held-out rated responses, which measure. training: the others, for rivals to fit.
+    pairs: the test pairs (Eval-P). validation: held-out pairs, for the tie threshold only.
+    sampled: critiques a response of the variant that samples.
+    """
+
+    rated: tuple[Rated, ...] = ()
+    training: tuple[Rated, ...] = ()
+    pairs: tuple[Compared, ...] = ()
+    validation: tuple[Compared, ...] = ()
+    sampled: int = 1
+    draws: Draws = field(default_factory=Draws)
+
+    def estimate(self, statistic: Statistic, groups: Sequence[Hashable]) -> dict[str, Any]:
+        """The statistic with its interval, as plain data."""
+        return asdict(self.draws.over(statistic, len(groups), groups))
+
+
+def read_material(
+    config: PanelConfig, fmt: JudgeFormat, limit: int | None = None
+) -> tuple[Material, list[BadRow]]:
+    """The rows of every file, and the bad ones that were left out and named.
+
+    Rows carry the file's name in the config, so that results do not depend on where the data is.
+    Queries of the test pairs and of `data.exclude` are neither fitted on nor searched on.
+    limit: rows of a file on either side of the split, for a quick look.
+    """
+    bad: list[BadRow] = []
+
+    def read(name: str, reader: Callable[[str, JudgeFormat], Rows[Row]]) -> list[Row]:
+        source = data_path(config.data, name)
+        rows = reader(source, fmt)
+        require_usable(rows, source)
+        bad.extend(replace(row, file=name) for row in rows.bad)
+        return [replace(row, source=name) for row in rows.rows]
+
+    def held(row: Rated | Compared) -> bool:
+        return is_held_out(row.query, config.data.held_out)
+
+    pairs = read(config.eval_p, read_compared) if config.eval_p else []
+    measuring = [
+        *pairs,
+        *(row for name in config.data.exclude for row in read(name, read_compared)),
+    ]
+    barred = {row.query for row in measuring}
+    rated = [read(name, read_rated) for name in config.data.rated]
+    compared = [read(name, read_compared) for name in config.data.compared]
+    material = Material(
+        rated=_chained([r for r in rows if held(r)][:limit] for rows in rated),
+        training=_chained(
+            [r for r in rows if not held(r) and r.query not in barred][:limit] for rows in rated
+        ),
+        pairs=tuple(pairs[:limit]),
+        validation=_chained(
+            [r for r in rows if held(r) and r.query not in barred][:limit] for rows in compared
+        ),
+        sampled=config.critiques,
+        draws=config.draws,
+    )
+    return material, bad
+
+
+def _chained(files: Iterable[list[Row]]) -> tuple[Row, ...]:
+    return tuple(row for rows in files for row in rows)
+
+
+def ratings(material: Material, rows: Sequence[Rated], values: Values) -> dict[str, Any]:
+    """Correlations with the reference rating and the mean absolute error, over known values."""
+    known = [(v, row) for v, row in zip(values, rows, strict=True) if v is not None]
+    queries = [row.query for _, row in known]
+    given = np.array([v for v, _ in known])
+    wanted = np.array([row.rating for _, row in known])
+    figures = {
+        name: material.estimate(correlation(measure, given, wanted), queries)
+        for name, measure in CORRELATIONS.items()
+    }
+    return figures | {"mae": material.estimate(share(np.abs(given - wanted)), queries)}
+
+
+def verdicts(
+    material: Material, rows: Sequence[Compared], found: Sequence[Verdict]
+) -> dict[str, Any]:
+    """Agreement with the human labels, and how often each verdict was given."""
+    hits = agrees(found, [row.label for row in rows])
+    return {
+        "agreement": material.estimate(share(hits), [row.query for row in rows]),
+        "verdicts": dict(Counter(v.value for v in found)),
+    }
+
+
+def alone_inputs(material: Material, samples: int = 1) -> list[JudgeInput]:
+    """Every response of a pair alone, `samples` times, test pairs before those of validation."""
+    return [
+        JudgeInput(row.query, (response,), sample)
+        for row in (*material.pairs, *material.validation)
+        for response in row.responses
+        for sample in range(samples)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Verdicts on the test pairs by values of each response alone. gaps: of the validation pairs,
+    which chose the threshold of ties; searched: on how many of them."""
+
+    verdicts: list[Verdict]
+    gaps: Values
+    threshold: float
+    searched: int
+
+    def figures(self, material: Material) -> dict[str, Any]:
+        """Agreement, and where ties end."""
+        return {
+            "abstained": self.verdicts.count(Verdict.FAILED),
+            "threshold": self.threshold,
+            "searched_rows": self.searched,
+            **verdicts(material, material.pairs, self.verdicts),
+        }
+
+
+def alone(material: Material, values: Values) -> Alone:
+    """values: in the order of `alone_inputs`; None where one is missing."""
+    gaps = [
+        None if a is None or b is None else a - b
+        for a, b in zip(values[::2], values[1::2], strict=True)
+    ]
+    tests, validation = gaps[: len(material.pairs)], gaps[len(material.pairs) :]
+    threshold, searched = tie_threshold(material.validation, validation)
+    return Alone(pointwise_verdicts(tests, threshold), validation, threshold, searched)
+
+
+def tie_threshold(rows: Sequence[Compared], gaps: Values) -> tuple[float, int]:
+    """The threshold of ties that validation pairs choose, and how many of them were searched.
+
+    gaps: the value of the first response less that of the second, None where one is missing.
+    Files that know no ties say nothing of where ties begin and would draw the threshold to 0, so
+    it is searched on the others if there are any; 0 without a pair.
+    """
+    tied = {row.source for row in rows if row.label is Verdict.TIE}
+    usable = [
+        (gap, row.label)
+        for gap, row in zip(gaps, rows, strict=True)
+        if gap is not None and row.source in (tied or {row.source})
+    ]
+    found = search_tie_threshold(*map(list, zip(*usable, strict=True))) if usable else 0.0
+    return found, len(usable)

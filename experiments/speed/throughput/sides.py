@@ -1,0 +1,109 @@
+"""Who judges the same work: paths to the engine, its cache on and off, several replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from autoj_reward.client.session import open_judge
+from experiments.speed.throughput.bare import BareEngine
+from experiments.speed.throughput.config import ThroughputConfig
+from experiments.speed.throughput.edge import over_http
+from experiments.speed.throughput.naive import NaiveReward
+from experiments.speed.throughput.tables import against, median_s, told
+from experiments.speed.throughput.work import Side, Spent, alternate, by_client, candidates
+
+CEILING = "vllm.LLM.generate, all at once"
+
+
+async def measure_paths(
+    config: ThroughputConfig, bare: BareEngine, done: Callable[[], object]
+) -> dict[str, Any]:
+    """Five paths: the engine's limit, the service twice, and two plain loops."""
+    naive = NaiveReward(config.judge, config.naive_batch, config.naive_candidates)
+    async with open_judge(config.judge_on(1)) as handle, over_http(handle) as http:
+        sides: dict[str, Side] = {
+            CEILING: bare.judge,
+            "service, by handle": by_client(handle),
+            "service, by HTTP": by_client(http),
+            f"loop, {config.loop_batch} a call": partial(bare.loop, batch=config.loop_batch),
+            f"transformers generate, {config.naive_batch} a call": naive.judge,
+        }
+        piece = partial(candidates, queries=config.queries, count=config.candidates)
+        return paths(await alternate(sides, config.rounds, piece, done))
+
+
+def paths(found: dict[str, list[Spent]]) -> dict[str, Any]:
+    """Each path's rounds, and its median ratios to the ceiling of the same round."""
+    ceiling = found[CEILING]
+    critiques = [
+        Spent(s.critiques_s, s.judgements, 0, s.usage) for s in ceiling if s.critiques_s is not None
+    ]
+    return {
+        "critiques_s": median_s(critiques),
+        "rows": [
+            {
+                "path": name,
+                **told(rounds),
+                "ratio": against(rounds, ceiling),
+                "to_critiques": against(rounds, critiques),
+            }
+            for name, rounds in found.items()
+        ],
+    }
+
+
+async def measure_prefix(
+    config: ThroughputConfig, bare: BareEngine, done: Callable[[], object]
+) -> dict[str, Any]:
+    """What the prefix cache spares: a row for each length of the query, with and without a
+    critique."""
+    rows = []
+    for words in (config.short_words, config.long_words):
+        for judging, critique in (("critique and rating", True), ("rating alone", False)):
+            sides: dict[str, Side] = {
+                name: partial(bare.judge, critique=critique, cached=name == "on")
+                for name in ("on", "off")
+            }
+            piece = partial(candidates, queries=1, count=config.candidates, words=words)
+            found = await alternate(sides, config.rounds, piece, done)
+            rows.append(
+                {
+                    "query_tokens": len(bare.tokens.continuation(piece("1a")[0].query)),
+                    "judging": judging,
+                    **told(found["on"]),
+                    "off_s": median_s(found["off"]),
+                    "ratio": against(found["on"], found["off"]),
+                }
+            )
+    return {"rows": rows}
+
+
+async def measure_replicas(config: ThroughputConfig, done: Callable[[], object]) -> dict[str, Any]:
+    """A row for one replica, and one for several on several times the work, one after the other."""
+    import torch
+
+    found: dict[int, list[Spent]] = {}
+    for count in (1, config.replicas):
+        piece = partial(candidates, queries=config.queries * count, count=config.candidates)
+        async with open_judge(config.judge_on(count)) as client:
+            measured = await alternate({"service": by_client(client)}, config.rounds, piece, done)
+        found[count] = measured["service"]
+    return {"rows": replicas(found, int(torch.cuda.device_count()))}
+
+
+def replicas(found: dict[int, list[Spent]], gpus: int) -> list[dict[str, Any]]:
+    """What each number of replicas took, over what the least took. gpus: of this machine; a
+    cluster may have more."""
+    one = median_s(found[min(found)])
+    return [
+        {
+            "replicas": count,
+            "devices": f"{min(count, gpus)} GPUs" if gpus else "all cores, shared",
+            "expected": max(1.0, count / max(1, gpus)),
+            **told(rounds),
+            "ratio": median_s(rounds) / one,
+        }
+        for count, rounds in found.items()
+    ]

@@ -1,0 +1,52 @@
+"""Reports in Markdown: how the figures came about, and tables by a format for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+from autoj_reward.evaluate.metrics import estimate_text
+from autoj_reward.io.markdown import Table, section
+
+Section = tuple[str, Sequence[Sequence[str]], str]
+"""Title, rows with the head first, and a note."""
+
+
+class _Cells(Formatter):
+    """`str.format` in which None is empty and an estimate shows its interval."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, Mapping) and "value" in value:
+            return estimate_text(value)
+        return str(super().format_field(value, format_spec))
+
+
+CELLS = _Cells()
+
+
+def tabled(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
+    """A table from rows of figures. columns: head to format of a cell, of the row's fields.
+
+    `{slopes[length]:.2f}` reaches into a field; None is empty, an `Estimate` has its interval.
+    """
+    cells = [[CELLS.vformat(how, (), row) for how in columns.values()] for row in rows]
+    return [list(columns), *cells]
+
+
+def where(machine: Mapping[str, Any]) -> str:
+    """The machine in words."""
+    told = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+    return ", ".join([told, *machine["gpus"]])
+
+
+def report(title: str, found: Mapping[str, Any], sections: Iterable[Section], *about: str) -> str:
+    """Title, how it came about, and the sections that have rows. about: further paragraphs."""
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    came = [f"`{found['command']}`", f"{found['at']}; {where(found['machine'])}; {versions}."]
+    lines = [f"# {title}", "", *(line for text in (*came, *about) for line in (text, ""))]
+    for name, rows, note in sections:
+        lines += section(name, list(rows), note)
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.errors import EngineError, InputError
+from experiments.draws import Draws
+from experiments.study import ResampledConfig, Study, StudyConfig, command
+from experiments.tables import report, tabled
+
+ROOT = Path(__file__).parents[2]
+
+
+class Config(StudyConfig):
+    number: int = 1
+
+    def possible(self) -> tuple[str, ...]:
+        return ("first", "second") if self.number else ("first",)
+
+
+def render(found: dict[str, Any]) -> str:
+    return report(
+        "Title", found, [("Numbers", [("n",), (str(found["number"]),)], "A note.")], "Why."
+    )
+
+
+def plain_study(run: Study[Config]) -> str:
+    if run.config.number == 13:
+        raise InputError("13 is wrong")
+    found = {"number": run.config.number, "limit": run.limit}
+    return run.write("numbers", found, render, lambda result: {"a": f"<svg>{result['number']}"})
+
+
+async def broken_study(run: Study[Config]) -> str:
+    raise ExceptionGroup("tasks", [ExceptionGroup("inner", [EngineError("the engine is gone")])])
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> list[str]:
+    (tmp_path / "run.yaml").write_text(f"output: {tmp_path / 'out'}\n")
+    return ["--config", str(tmp_path / "run.yaml")]
+
+
+def test_a_result_says_how_it_came_about(
+    tmp_path: Path, config: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = command(Config, plain_study, ("first", "second"), limit="rows")
+    assert main([*config, "--set", "number=3", "--parts", "second,first", "--limit", "2"]) == 0
+    found = json.loads((tmp_path / "out/numbers.json").read_text())
+    assert found["command"].startswith("python -m tests.experiments.test_study --config")
+    assert (found["parts"], found["limit"], found["config"]["number"]) == (
+        ["first", "second"],
+        2,
+        3,
+    )
+    assert {"at", "machine", "versions"} <= found.keys()
+    text = (tmp_path / "out/numbers.md").read_text()
+    assert text in capsys.readouterr().out
+    assert text.startswith(f"# Title\n\n`{found['command']}`\n\n{found['at']}; ")
+    assert text.endswith("Why.\n\n## Numbers\n\n| n |\n| --- |\n| 3 |\n\nA note.\n")
+    assert (tmp_path / "out/numbers-a.svg").read_text() == "<svg>3"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param(["--set", "number=13"], "test_study: error: 13 is wrong", id="error"),
+        pytest.param(["--set", "letter=a"], "unknown key 'letter'", id="config"),
+        pytest.param(["--parts", "third"], "has the parts first, second", id="unknown part"),
+        pytest.param(["--parts", "second", "--set", "number=0"], "the parts first", id="left out"),
+    ],
+)
+def test_errors_are_explained(
+    config: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(Config, plain_study, ("first", "second"))([*config, *more]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_errors_of_tasks_are_explained(
+    config: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(Config, broken_study)(config) == 1
+    assert "error: the engine is gone" in capsys.readouterr().err
+
+
+def test_intervals_are_drawn_as_configured() -> None:
+    own = ResampledConfig(output=Path("x"), bootstrap=7, seed=3)
+    assert own.draws == Draws(7, 3)
+
+
+def test_cells_by_a_format() -> None:
+    interval = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 9}
+    rows = [
+        {"a": 1.2345, "b": {"c": interval}, "d": None},
+        {"a": 2, "b": {"c": interval | {"low": None}}, "d": 0.5},
+    ]
+    columns = {"A": "{a:.1f}", "B": "{b[c]}", "N": "n = {b[c][n]}", "D": "{d:.0%}"}
+    assert tabled(rows, columns) == [
+        ["A", "B", "N", "D"],
+        ["1.2", "0.500 [0.250, 0.750]", "n = 9", ""],
+        ["2.0", "0.500", "n = 9", "50%"],
+    ]
+
+
+TEXTS = [
+    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("configs/*.yaml"), ROOT / "Makefile",
+    *ROOT.glob("autoj_reward/**/README.md"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_is_named_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for name in set(re.findall(r"-m\s+(experiments(?:\.\w+)+)", text)):
+        found = importlib.util.find_spec(name)
+        if found and found.submodule_search_locations:
+            found = importlib.util.find_spec(f"{name}.__main__")
+        assert found, f"{path}: {name}"
+    for config in set(re.findall(r"configs/[a-z]\w*\.yaml", text)):
+        assert (ROOT / config).is_file(), f"{path}: {config}"
