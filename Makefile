@@ -14,8 +14,10 @@ TRL := 1.16.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
+# A process a core; those that collect the tests take a gigabyte each.
+SPREAD := -n logical --maxprocesses 8 --dist loadgroup
 
-.PHONY: help best-of-32 test chaos test-trl check lint types setup model lock clean
+.PHONY: help best-of-32 quick test chaos test-trl check lint types setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -24,17 +26,20 @@ help:  ## List the targets
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
 
 best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
-	$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
+	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
-test: model  ## Run the tests
-	$(BIN)/pytest $(ARGS)
+quick: model  ## Run the tests that start no engine and train nothing
+	@$(BIN)/pytest $(SPREAD) -m 'not engine and not training' $(ARGS)
+
+test: model  ## Run all tests
+	@$(BIN)/pytest $(SPREAD) $(ARGS)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
-	PYTHONPATH=.venv/trl-$(TRL) $(BIN)/pytest tests/test_trl.py -k 'not ppo'
+	PYTHONPATH=.venv/trl-$(TRL) $(BIN)/pytest tests/trainer/test_trl.py -k 'not ppo'
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 
@@ -48,7 +53,7 @@ types: $(READY)  ## Check types
 setup: $(READY)  ## Build .venv from the pinned requirements
 
 model: $(READY)  ## Prepare the default judge
-	$(BIN)/autoj models --prepare
+	@$(BIN)/autoj models --prepare
 
 lock: $(READY)  ## Resolve pyproject.toml into requirements/*.txt
 	requirements/lock.sh
