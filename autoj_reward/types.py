@@ -81,7 +81,7 @@ class Rating:
         rating slot and not renormalised; None where the engine gives no log-probabilities.
     expected: mean of the distribution after renormalising; None without one or without any mass.
     outside: probability at the slot that belongs to no valid rating, 0..1.
-    forced: the judge did not write a rating, so the slot was forced (`Rating: [[`).
+    forced: the judge was to write a rating and did not, so the slot was forced (`Rating: [[`).
     direct: expected rating at a slot right after the prompt, before any critique; None where it was
         not asked for or cannot be read.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.evaluate.scenarios import GROUPS
+from autoj_reward.evaluate.rows import GROUPS
 from autoj_reward.scenarios.registry import load_scenarios
 
 RELEASED_NAMES = {

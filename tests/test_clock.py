@@ -18,6 +18,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.edge.guard import Limits
 from autoj_reward.edge.http import make_app
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, Outcome
 
@@ -61,7 +62,7 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scripted(**script: object) -> LocalBackend:
-    return LocalBackend(JudgeReplica(JudgeConfig(kind="fake", script=script)))
+    return LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script))))
 
 
 @pytest.mark.usefixtures("jumping")

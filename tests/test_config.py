@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
+from autoj_reward.capacity.plan import PlanConfig
 from autoj_reward.collect.config import CollectConfig
 from autoj_reward.config import (
     BestOfNConfig,
@@ -15,7 +19,7 @@ from autoj_reward.config import (
     ScoreConfig,
     load_config,
 )
-from autoj_reward.edge.service import ServeConfig
+from autoj_reward.edge.service import EdgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.config import (
     BestOfFourConfig,
@@ -75,7 +79,7 @@ KINDS: dict[str, type[Block]] = {
     "ppo": TrainConfig,
     "online_dpo": TrainConfig,
     "rejection_sampling": RejectionSamplingConfig,
-    "serve": ServeConfig,
+    "serve": EdgeConfig,
     "learning_task": TrainConfig,
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
@@ -90,6 +94,38 @@ KINDS: dict[str, type[Block]] = {
     "routing": RoutingConfig,
     "selection_budget": SelectionBudgetConfig,
 }
+
+
+GOLDEN = Path(__file__).parent / "golden" / "config_keys.json"
+
+
+def keys(annotation: Any) -> Any:
+    """The keys of a block with those of the blocks below it; None for what is no block."""
+    options = [annotation, *getattr(annotation, "__args__", ())]
+    block = next((o for o in options if isinstance(o, type) and issubclass(o, Block)), None)
+    return block and {name: keys(f.annotation) for name, f in block.model_fields.items()}
+
+
+def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None:
+    """AUTOJ_GOLDEN=write writes the file anew."""
+    product = {k: v for k, v in KINDS.items() if not v.__module__.startswith("experiments.")}
+    product["plan"] = PlanConfig
+    found = {
+        name: {
+            "keys": keys(kind),
+            "defaults": {
+                key: json.loads(
+                    TypeAdapter(Any).dump_json(field.get_default(call_default_factory=True))
+                )
+                for key, field in kind.model_fields.items()
+                if not field.is_required()
+            },
+        }
+        for name, kind in product.items()
+    }
+    if os.environ.get("AUTOJ_GOLDEN") == "write":
+        GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import autoj_reward
+from autoj_reward import cli
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "ray", "vllm", "transformers"}
@@ -94,7 +95,9 @@ def test_arrows_go_from_experiments_over_rollouts_to_the_package(path: Path) -> 
     own = houses.index(name_of(path).split(".")[0])
     allowed = set(houses[: own + 1])
     if name_of(path) == "autoj_reward.cli":  # its table names the jobs, and imports none
-        assert {name.split(".")[0] for name in named(path)} == {"autoj_reward", "rollouts"}
+        rooms = {name.rpartition(".")[0] if "." in name else name for name in named(path)}
+        assert rooms == {"autoj_reward.commands", "rollouts"}
+        assert named(path) == set(cli.MODULES)
     else:
         assert {name.split(".")[0] for name in named(path)} <= allowed
     assert {name.split(".")[0] for name in imported(path)} & set(houses) <= allowed

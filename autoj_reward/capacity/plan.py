@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -11,7 +10,6 @@ from pydantic import Field
 from autoj_reward.capacity.machine import Machine, find_gpu, measure, memory_here
 from autoj_reward.capacity.roofline import Lengths, Rate, Serving, roofline, works
 from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
-from autoj_reward.config import check
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.io.markdown import table
 
@@ -45,14 +43,6 @@ class PlanConfig(Lengths, Serving):
     wanted: float | None = Field(None, gt=0)
     price: float | None = Field(None, gt=0)
     as_json: bool = False
-
-
-def plan(**flags: Any) -> int:
-    """Print the plan. Raises ConfigError or ModelError for what cannot be planned."""
-    config = check(PlanConfig, flags, "command line")
-    found = make_plan(config)
-    print(json.dumps(found, indent=2) if config.as_json else render(found))
-    return 0
 
 
 def make_plan(config: PlanConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -58,7 +59,7 @@ class LocalBackend:
         return 1
 
     async def update(self, config: JudgeConfig) -> None:
-        new, old = JudgeReplica(config), self._replica
+        new, old = JudgeReplica(make_judge(config)), self._replica
         await new.start()
         self._replica, self.judge = new, new.judge_name
         if not self._under_way[old]:

@@ -21,6 +21,7 @@ Progress = Callable[[Judgement, bool], None]
 """Called once for every judge input that is answered: (judgement, read from the journal?)."""
 
 
+CLOSED = "the judge was closed: open it again to ask it"
 TRIES = 2
 """Replicas that may be lost with an input in flight before it is suspected of killing them."""
 
@@ -28,7 +29,8 @@ TRIES = 2
 class RewardClient:
     """Rates candidates and compares pairs through a backend.
 
-    critiques: k judgements a candidate, averaged. max_in_flight: judge inputs asked at a time; each
+    critiques: k judgements a candidate, averaged. compares: whether the judge can break ties of
+    ratings by comparing. max_in_flight: judge inputs asked at a time; each
     that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica.
@@ -44,6 +46,7 @@ class RewardClient:
         *,
         journal: Journal | None = None,
         critiques: int = 1,
+        compares: bool = True,
         max_in_flight: int = 256,
         deadline_s: float = 1800.0,
         chunk: int = 32,
@@ -52,6 +55,7 @@ class RewardClient:
         self.backend = backend
         self.journal = journal
         self.critiques = critiques
+        self.compares = compares
         self.deadline_s = deadline_s
         self.chunk = min(chunk, max_in_flight)
         self.progress = progress
@@ -59,6 +63,17 @@ class RewardClient:
         self._slots = _Slots(max_in_flight)
         self._pending: dict[JudgeInput, asyncio.Future[Judgement]] = {}
         self._quarantine = asyncio.Lock()
+        self._asking: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        """End every call under way with EngineUnavailable, and refuse later ones. The backend is
+        closed by who opened it."""
+        self._closed = True
+        asking = list(self._asking)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
 
     async def rate(
         self, candidates: Sequence[Candidate], *, direct: bool = False
@@ -91,7 +106,10 @@ class RewardClient:
         ]
 
     async def judge(self, items: Sequence[JudgeInput]) -> list[Judgement]:
-        """One judgement an input, in order: from the journal, from a call under way, or asked."""
+        """One judgement an input, in order: from the journal, from a call under way, or asked.
+
+        Raises EngineUnavailable once the client is closed.
+        """
         wanted = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
         for judgement in answers.values():
@@ -106,16 +124,25 @@ class RewardClient:
         return [answers[item] for item in items]
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+        if self._closed:
+            raise EngineUnavailable(CLOSED)
         loop = asyncio.get_running_loop()
         futures: dict[JudgeInput, asyncio.Future[Judgement]] = {
             i: loop.create_future() for i in items
         }
         self._pending |= futures
         asking = [asyncio.create_task(self._ask(group)) for group in self._groups(items)]
+        self._asking.update(asking)
         try:
             await asyncio.gather(*asking)
             return {item: future.result() for item, future in futures.items()}
+        except asyncio.CancelledError as error:
+            caller = asyncio.current_task()
+            if self._closed and caller is not None and not caller.cancelling():
+                raise EngineUnavailable(CLOSED) from error
+            raise
         finally:
+            self._asking.difference_update(asking)
             for task in asking:
                 task.cancel()
             for item, future in futures.items():

@@ -5,19 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import asdict
 
 import httpx
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.errors import ConfigError, EngineError, EngineUnavailable, ReplicaLost
+from autoj_reward.errors import (
+    ConfigError,
+    EngineError,
+    EngineUnavailable,
+    InputRejected,
+    ReplicaLost,
+)
 from autoj_reward.journal import judgement_from_json
-from autoj_reward.types import JudgeInput, Judgement
+from autoj_reward.prompts.render import require_unicode
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
 BUSY = (429, 502, 503, 504)
+MAX_TEXT = 2**18
+"""Characters of one query or response that a service judges."""
 
 
 class HttpBackend:
@@ -68,12 +78,42 @@ class HttpBackend:
                 )
             await asyncio.sleep(0.5)
 
-    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        """Answers as the service sends them. EngineUnavailable if it refuses for now or is lost
-        itself, ReplicaLost if a replica behind it went while it held the items."""
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
+        """Answers as the service sends them; what it would reject is not sent. Of two halves of a
+        surrogate pair it could not even know: they would arrive as one character.
+
+        EngineUnavailable if the service refuses for now or is lost itself, ReplicaLost if a replica
+        behind it went while it held the items.
+        """
+        readable = []
+        for index, item in enumerate(items):
+            if reason := unfit((item.query, *item.responses)):
+                yield index, self._rejected(reason)
+            else:
+                readable.append(index)
+        groups = [readable] if readable else []
+        while groups:
+            group = groups.pop()
+            try:
+                async with aclosing(self._posted([items[n] for n in group])) as answers:
+                    async for n, judgement in answers:
+                        yield group[n], judgement
+            except InputRejected as error:  # the body of the whole group, so before any answer
+                half = len(group) // 2
+                if half:
+                    groups += [group[half:], group[:half]]
+                else:
+                    yield group[0], self._rejected(str(error))
+
+    def _rejected(self, reason: str) -> Judgement:
+        return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
+
+    async def _posted(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         body = {"items": [asdict(item) for item in items]}
         try:
             async with self._client.stream("POST", "/v1/judge", json=body) as answer:
+                if answer.status_code == 413:
+                    raise InputRejected(f"{self._address} takes no body of this input's size")
                 if answer.status_code in BUSY:
                     raise _busy(self._address, answer)
                 if answer.status_code != 200:
@@ -118,6 +158,18 @@ class HttpBackend:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def unfit(texts: Iterable[str]) -> str:
+    """Why a service judges no input with these texts, or an empty string."""
+    for text in texts:
+        if len(text) > MAX_TEXT:
+            return f"a text has {len(text)} characters: a service judges up to {MAX_TEXT}"
+        try:
+            require_unicode(text)
+        except InputRejected as error:
+            return str(error)
+    return ""
 
 
 def _busy(address: str, answer: httpx.Response) -> EngineUnavailable:

@@ -13,7 +13,8 @@ from autoj_reward.client.client import Progress, RewardClient
 from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
-from autoj_reward.models import critiques_of
+from autoj_reward.judge.make import make_judge
+from autoj_reward.models import compares, critiques_of
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -36,9 +37,14 @@ async def open_judge(
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
     serving = config.serve
-    options = {"journal": journal, "critiques": critiques_of(config), "progress": progress}
+    options = {
+        "journal": journal,
+        "critiques": critiques_of(config),
+        "compares": compares(config),
+        "progress": progress,
+    }
     if not config.on_replicas:
-        replica = JudgeReplica(config)
+        replica = JudgeReplica(make_judge(config))
         await replica.start()
         client = RewardClient(
             LocalBackend(replica),
@@ -49,19 +55,24 @@ async def open_judge(
         try:
             yield client
         finally:
-            await replica.close()
+            await client.close()
+            await client.backend.close()
         return
     from autoj_reward.replicas.cluster import Cluster
 
     where = cluster or Cluster()
     try:
         backend = where.deploy_judge(config)
-        yield RewardClient(
+        client = RewardClient(
             backend,
             max_in_flight=serving.max_ongoing * backend.replicas,
             deadline_s=serving.deadline_s,
             **options,  # type: ignore[arg-type]
         )
+        try:
+            yield client
+        finally:
+            await client.close()
     finally:
         where.remove("judge") if cluster else where.close()
 
@@ -88,16 +99,19 @@ async def open_service(
             f"{config.token_env}"
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
+    client = RewardClient(
+        backend,
+        journal=journal,
+        critiques=critiques_of(judge),
+        compares=compares(judge),
+        max_in_flight=judge.serve.max_ongoing,
+        deadline_s=judge.serve.deadline_s,
+        progress=progress,
+    )
     try:
-        yield RewardClient(
-            backend,
-            journal=journal,
-            critiques=critiques_of(judge),
-            max_in_flight=judge.serve.max_ongoing,
-            deadline_s=judge.serve.deadline_s,
-            progress=progress,
-        )
+        yield client
     finally:
+        await client.close()
         await backend.close()
 
 

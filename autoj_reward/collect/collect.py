@@ -16,7 +16,7 @@ import asyncio
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,19 +24,17 @@ from tqdm import tqdm
 
 from autoj_reward.collect.answers import AnswerLog
 from autoj_reward.collect.config import CollectConfig
-from autoj_reward.collect.estimate import estimate
 from autoj_reward.collect.intake import Dropped, measured_queries, take_in
 from autoj_reward.collect.protocols import PROTOCOLS, Result
 from autoj_reward.collect.sources import Preference, read_preferences
 from autoj_reward.collect.statistics import render_statistics, statistics
 from autoj_reward.collect.teacher import OutOfBudget, open_teacher
-from autoj_reward.config import load_config
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import JudgeData, data_path
 from autoj_reward.io.files import claim, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import LISTED
 from autoj_reward.prompts.format import load_format
-from autoj_reward.scenarios import Registry, Scenario, load_scenarios
+from autoj_reward.scenarios import Registry, Scenario
 from autoj_reward.scenarios.linear import shipped_classifier
 from autoj_reward.types import BadRow
 
@@ -197,24 +195,3 @@ def _aside(row: Preference, reason: str, answer: str) -> dict[str, Any]:
         "label": row.label,
         "answer": answer,
     }
-
-
-def _shown(figures: Mapping[str, float]) -> str:
-    return ", ".join(
-        f"{name} {value:,.2f}" if name.startswith("usd") else f"{name} {value:,}"
-        for name, value in figures.items()
-    )
-
-
-def main(config: str, sets: Sequence[str] = (), dry_run: bool = False) -> int:
-    """`autoj collect`: ask, or say what would be asked."""
-    checked = load_config(CollectConfig, config, sets)
-    known = load_scenarios(checked.scenarios)
-    prepared = prepare(checked, known)
-    if dry_run:
-        for case, figures in estimate(checked, prepared.rows, known).items():
-            print(f"{case}: {_shown(figures)}")
-        return 0
-    found = asyncio.run(collect(checked, prepared, known))
-    print(f"{render_statistics(found)}\nresults: {checked.output}")
-    return 0

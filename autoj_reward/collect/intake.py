@@ -11,11 +11,9 @@ from tqdm import tqdm
 
 from autoj_reward.collect.english import is_english
 from autoj_reward.collect.near_duplicates import NearDuplicates
-from autoj_reward.collect.sources import LIMITS, Preference
-from autoj_reward.errors import InputError
+from autoj_reward.collect.sources import Preference
+from autoj_reward.evaluate.rows import Fields, read_strict
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField
-from autoj_reward.io.sources import numbered
 from autoj_reward.types import Verdict
 
 QUERY_FIELDS = ("query", "prompt", "instruction")
@@ -88,18 +86,13 @@ def take_in(
 def measured_queries(paths: Iterable[str]) -> list[str]:
     """The queries of evaluation files, whatever of `query`, `prompt` or `instruction` holds them.
 
-    A file that evaluates must be read whole: raises InputError at a row without a query.
+    A file that evaluates must be read whole: raises InputError that names rows without a query.
     """
-    queries = []
-    for path in paths:
-        for line, load in numbered(path, ()):
-            try:
-                fields = check.own_fields(load())
-                name = next((f for f in QUERY_FIELDS if f in fields), QUERY_FIELDS[0])
-                queries.append(check.text(fields, name, LIMITS))
-            except BadField as why:
-                raise InputError(f"{path}:{line}: field {why.field!r}: {why.reason}") from None
-    return queries
+
+    def query(line: int, row: Fields) -> str:
+        return check.text(row, next((f for f in QUERY_FIELDS if f in row), QUERY_FIELDS[0]))
+
+    return [text for path in paths for text in read_strict(path, query)]
 
 
 def _contradicted(rows: Iterable[Preference]) -> set[str]:

@@ -8,16 +8,14 @@ order is drawn from the text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from autoj_reward.config import Block
-from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import LABELS, is_held_out, read_compared
+from autoj_reward.evaluate.labelled import LABELS, in_drawn_order, label_of, read_compared
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
-from autoj_reward.io.rows import Rows
-from autoj_reward.io.sources import numbered
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import Rows, read_rows
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import BadRow, Verdict
 
@@ -33,7 +31,6 @@ Form = Literal[
     "pandalm",
     "own",
 ]
-LIMITS = Limits()
 
 
 class SourceConfig(Block):
@@ -52,27 +49,17 @@ class Preference:
     """Two responses to one query. label: FIRST, SECOND or TIE by people, None without a label.
 
     scenario: where the source itself tells it. english: what the source says, None if nothing.
+    source, file, line: where the row stands.
     """
 
-    source: str
-    file: str
-    line: int
     query: str
     responses: tuple[str, str]
     label: Verdict | None
     scenario: str | None = None
     english: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What a row holds, before it is known where the row stands."""
-
-    query: str
-    responses: tuple[str, str]
-    label: Verdict | None
-    scenario: str | None = None
-    english: bool | None = None
+    source: str = ""
+    file: str = ""
+    line: int = 0
 
 
 def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
@@ -83,22 +70,15 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
     name = source.name or source.form
     if source.form in ("hh", "pandalm"):
         return _compared(name, path)
-    build = FORMS[source.form]
-    rows: list[Preference] = []
-    bad: list[BadRow] = []
-    for line, load in numbered(path, ()):
-        try:
-            r = build(check.own_fields(load()))
-            if not r.query.strip():
-                raise BadField("", "the query is blank")
-            rows.append(
-                Preference(name, path, line, r.query, r.responses, r.label, r.scenario, r.english)
-            )
-        except BadField as why:
-            bad.append(BadRow(path, line, why.field, why.reason))
-    if not rows and not bad:
-        raise InputError(f"{path} has no rows")
-    return Rows(tuple(rows), tuple(bad))
+    read = FORMS[source.form]
+
+    def build(line: int, value: Any) -> Preference:
+        found = read(check.own_fields(value))
+        if not found.query.strip():
+            raise BadField("", "the query is blank")
+        return replace(found, source=name, file=path, line=line)
+
+    return read_rows(path, build, ())
 
 
 def _compared(name: str, path: str) -> Rows[Preference]:
@@ -113,30 +93,34 @@ def _compared(name: str, path: str) -> Rows[Preference]:
         if "\n\nAssistant:" in row.query:
             bad.append(BadRow(path, row.line, "chosen", "the responses answer a later turn"))
         else:
-            rows.append(Preference(name, path, row.line, row.query, row.responses, row.label))
+            rows.append(
+                Preference(
+                    row.query, row.responses, row.label, source=name, file=path, line=row.line
+                )
+            )
     return Rows(tuple(rows), tuple(sorted(bad, key=lambda b: b.line)))
 
 
-def _arena(row: dict[str, Any]) -> _Read:
+def _arena(row: dict[str, Any]) -> Preference:
     """lmsys/chatbot_arena_conversations; the vote is on the whole dialogue."""
     query, first = _first_turn(row, "conversation_a")
     other, second = _first_turn(row, "conversation_b")
     if query != other:
         raise BadField("conversation_b", "its first query is another than conversation_a's")
     language = row.get("language")
-    return _Read(
+    return Preference(
         query, (first, second), _winner(row), None, None if not language else language == "English"
     )
 
 
-def _mt_bench(row: dict[str, Any]) -> _Read:
+def _mt_bench(row: dict[str, Any]) -> Preference:
     """lmsys/mt_bench_human_judgments: one vote a turn, of which the first counts here."""
     if row.get("turn") != 1:
         raise BadField("turn", f"{check.show(row.get('turn'))}: a vote on a later turn")
     return _arena(row)
 
 
-def _summary(row: dict[str, Any]) -> _Read:
+def _summary(row: dict[str, Any]) -> Preference:
     """openai/summarize_from_feedback, comparisons; all are of one scenario."""
     info, summaries = row.get("info"), row.get("summaries")
     if not isinstance(info, dict):
@@ -145,71 +129,65 @@ def _summary(row: dict[str, Any]) -> _Read:
         raise BadField("summaries", f"not two summaries: {check.show(summaries)}")
     if not all(isinstance(summary, dict) for summary in summaries):
         raise BadField("summaries", "not two mappings with text")
-    post = check.text(info, "post", LIMITS, blank=False)
-    title = check.text(info, "title", LIMITS) if info.get("title") else ""
+    post = check.text(info, "post", blank=False)
+    title = check.text(info, "title") if info.get("title") else ""
     # As Eval-P words it.
     query = f"Summarize the following post\n\nTitle: {title}\n\nPost: {post}"
-    first, second = (check.text(s, "text", LIMITS).strip() for s in summaries)
+    first, second = (check.text(s, "text").strip() for s in summaries)
     label = _by_index(row, "choice")
-    return _Read(query, (first, second), label, "post_summarization")
+    return Preference(query, (first, second), label, "post_summarization")
 
 
-def _webgpt(row: dict[str, Any]) -> _Read:
+def _webgpt(row: dict[str, Any]) -> Preference:
     """openai/webgpt_comparisons: scores of the two answers are opposite numbers, 0 for a tie."""
     question = row.get("question")
     if not isinstance(question, dict):
         raise BadField("question", f"not a mapping: {check.show(question)}")
-    query = check.text(question, "full_text", LIMITS, blank=False)
-    responses = (check.text(row, "answer_0", LIMITS), check.text(row, "answer_1", LIMITS))
+    query = check.text(question, "full_text", blank=False)
+    responses = _both(row, "answer_0", "answer_1")
     scores = [row.get("score_0"), row.get("score_1")]
     for field, score in zip(("score_0", "score_1"), scores, strict=True):
         if isinstance(score, bool) or not isinstance(score, int | float):
             raise BadField(field, f"not a number: {check.show(score)}")
     gap = scores[0] - scores[1]  # type: ignore[operator]
     label = Verdict.TIE if gap == 0 else Verdict.FIRST if gap > 0 else Verdict.SECOND
-    return _Read(query, responses, label, "open_question")
+    return Preference(query, responses, label, "open_question")
 
 
-def _shp(row: dict[str, Any]) -> _Read:
+def _shp(row: dict[str, Any]) -> Preference:
     """stanfordnlp/SHP: label 1 says that the first comment got more votes, 0 the second."""
-    query = check.text(row, "history", LIMITS, blank=False)
-    responses = (check.text(row, "human_ref_A", LIMITS), check.text(row, "human_ref_B", LIMITS))
+    query = check.text(row, "history", blank=False)
+    responses = _both(row, "human_ref_A", "human_ref_B")
     value = row.get("labels")
     if type(value) is not int or value not in (0, 1):
         raise BadField("labels", f"{check.show(value)} is no label: 1 for A, 0 for B")
-    return _Read(query, responses, Verdict.FIRST if value else Verdict.SECOND)
+    return Preference(query, responses, Verdict.FIRST if value else Verdict.SECOND)
 
 
-def _synthetic(row: dict[str, Any]) -> _Read:
+def _synthetic(row: dict[str, Any]) -> Preference:
     """Dahoas/synthetic-instruct-gptj-pairwise."""
-    query = check.text(row, "prompt", LIMITS, blank=False)
-    chosen, rejected = (check.text(row, f, LIMITS).strip() for f in ("chosen", "rejected"))
-    if is_held_out(chosen + rejected, 0.5):
-        return _Read(query, (rejected, chosen), Verdict.SECOND)
-    return _Read(query, (chosen, rejected), Verdict.FIRST)
+    query = check.text(row, "prompt", blank=False)
+    chosen, rejected = _both(row, "chosen", "rejected")
+    return Preference(query, *in_drawn_order(chosen.strip(), rejected.strip()))
 
 
-def _safe_rlhf(row: dict[str, Any]) -> _Read:
+def _safe_rlhf(row: dict[str, Any]) -> Preference:
     """PKU-Alignment/PKU-SafeRLHF: the label is the more helpful response."""
-    query = check.text(row, "prompt", LIMITS, blank=False)
-    responses = (check.text(row, "response_0", LIMITS), check.text(row, "response_1", LIMITS))
-    return _Read(query, responses, _by_index(row, "better_response_id"))
+    query = check.text(row, "prompt", blank=False)
+    responses = _both(row, "response_0", "response_1")
+    return Preference(query, responses, _by_index(row, "better_response_id"))
 
 
-def _own(row: dict[str, Any]) -> _Read:
+def _own(row: dict[str, Any]) -> Preference:
     """`query`, `response_1`, `response_2`; `label` and `scenario` where they are known."""
-    query = check.text(row, "query", LIMITS, blank=False)
-    responses = (check.text(row, "response_1", LIMITS), check.text(row, "response_2", LIMITS))
-    label = row.get("label")
-    if label is not None and not (type(label) is int and 0 <= label < len(LABELS)):
-        if not isinstance(label, str) or label not in LABELS:
-            raise BadField("label", f"{check.show(label)}: 0 or first, 1 or second, 2 or tie")
-        label = LABELS.index(Verdict(label))
-    scenario = check.text(row, "scenario", LIMITS, blank=False) if row.get("scenario") else None
-    return _Read(query, responses, None if label is None else LABELS[label], scenario)
+    query = check.text(row, "query", blank=False)
+    responses = _both(row, "response_1", "response_2")
+    label = None if row.get("label") is None else label_of(row, "label")
+    scenario = check.text(row, "scenario", blank=False) if row.get("scenario") else None
+    return Preference(query, responses, label, scenario)
 
 
-FORMS: dict[str, Callable[[dict[str, Any]], _Read]] = {
+FORMS: dict[str, Callable[[dict[str, Any]], Preference]] = {
     "chatbot_arena": _arena,
     "mt_bench": _mt_bench,
     "openai_summary": _summary,
@@ -220,6 +198,10 @@ FORMS: dict[str, Callable[[dict[str, Any]], _Read]] = {
     "own": _own,
 }
 assert set(FORMS) | {"hh", "pandalm"} == set(get_args(Form))
+
+
+def _both(row: dict[str, Any], first: str, second: str) -> tuple[str, str]:
+    return check.text(row, first), check.text(row, second)
 
 
 def _winner(row: dict[str, Any]) -> Verdict | None:
@@ -242,7 +224,7 @@ def _first_turn(row: dict[str, Any], field: str) -> tuple[str, str]:
     for turn, role in zip(turns[:2], ("user", "assistant"), strict=True):
         if not isinstance(turn, dict) or turn.get("role") != role:
             raise BadField(field, f"not a turn of the {role}: {check.show(turn)}")
-        texts.append(check.text(turn, "content", LIMITS))
+        texts.append(check.text(turn, "content"))
     return texts[0], texts[1]
 
 

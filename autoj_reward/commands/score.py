@@ -6,55 +6,45 @@ stopped.
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from autoj_reward.client.client import RewardClient
-from autoj_reward.client.judging import judging
-from autoj_reward.config import ScoreConfig, load_config
-from autoj_reward.io.files import to_json, write_json, write_jsonl
-from autoj_reward.io.rows import (
-    PairRow,
-    Rows,
-    SingleRow,
-    read_pairs,
-    read_singles,
-    require_clean,
-    require_usable,
-)
-from autoj_reward.journal import Journal
-from autoj_reward.types import Candidate, Comparison, Judgement, Verdict
+from autoj_reward.commands.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
 
-Row = TypeVar("Row", SingleRow, PairRow)
+if TYPE_CHECKING:
+    from autoj_reward.io.rows import Rows, TextRow
+    from autoj_reward.types import Comparison, Judgement
 
 
+@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Rate query and response of every row."""
+    from autoj_reward.config import ScoreConfig, load_config
+    from autoj_reward.evaluate.ask import rate_all
+    from autoj_reward.io.rows import read_texts, require_usable
+
     checked = load_config(ScoreConfig, config, sets)
-    rows = read_singles(source)
-
-    async def work(reward: RewardClient) -> list[dict[str, Any]]:
-        found = await reward.rate([Candidate(r.query, r.response) for r in rows.rows])
-        return [rating_fields(judgement) for judgement in found]
-
-    per_row = checked.judge.critiques
-    return _run(rows, source, output, checked, strict, work, per_row)
+    rows = read_texts(source, "query", "response")
+    require_usable(rows, source, strict)
+    asked = [row.texts for row in rows.rows]
+    found = rate_all(checked.judge, _journal(output), asked, "judging")
+    return _write(output, rows, [rating_fields(judgement) for judgement in found])
 
 
+@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Compare response_1 and response_2 of every row."""
+    from autoj_reward.config import ScoreConfig, load_config
+    from autoj_reward.evaluate.ask import compare_all
+    from autoj_reward.io.rows import read_texts, require_usable
+
     checked = load_config(ScoreConfig, config, sets)
-    rows = read_pairs(source)
-
-    async def work(reward: RewardClient) -> list[dict[str, Any]]:
-        pairs = [(r.query, r.response_1, r.response_2) for r in rows.rows]
-        found = await reward.compare(pairs, swap=checked.swap)
-        return [verdict_fields(comparison) for comparison in found]
-
-    return _run(rows, source, output, checked, strict, work, 2 if checked.swap else 1)
+    rows = read_texts(source, "query", "response_1", "response_2")
+    require_usable(rows, source, strict)
+    asked = [row.texts for row in rows.rows]
+    found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
+    return _write(output, rows, [verdict_fields(comparison) for comparison in found])
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
@@ -73,13 +63,16 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """What `autoj compare` adds to a row: the joint verdict and what each order said."""
-    failed = comparison.verdict is Verdict.FAILED
+    """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
+    or their ratings decided, and what each order said."""
+    from autoj_reward.judge.by_ratings import BY_RATINGS
+
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
     return {
-        "outcome": first.outcome.value if failed else "ok",
+        "outcome": first.outcome.value if comparison.verdict.value == "failed" else "ok",
         "reason": comparison.reason,
         "verdict": comparison.verdict.value,
+        "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
         "orders": [
             {
                 "verdict": o.verdict.value if o.verdict else None,
@@ -92,55 +85,21 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def joined(fields: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
-    """A row of the output: the input's own fields in their order, then what the judge adds.
-
-    A name that both have belongs to the judge; the row's own value is kept under `overwritten`,
-    a key that only such rows have.
-    """
-    clash = {k: v for k, v in fields.items() if k in added}
-    if clash and "overwritten" in fields:
-        clash["overwritten"] = fields["overwritten"]
-    own = {k: v for k, v in fields.items() if k not in clash}
-    return own | ({"overwritten": clash} if clash else {}) | added
+def _journal(output: str) -> Path:
+    return Path(output + ".journal.sqlite")
 
 
-def _run(
-    rows: Rows[Row],
-    source: str,
-    output: str,
-    config: ScoreConfig,
-    strict: bool,
-    work: Callable[[RewardClient], Awaitable[list[dict[str, Any]]]],
-    per_row: int,
-) -> int:
-    if strict:
-        require_clean(rows)
-    require_usable(rows, source)
-    target = Path(output)
-    journal = Journal(target.with_name(target.name + ".journal.sqlite"))
-    try:
-        added = asyncio.run(_judge(config, journal, work, len(rows.rows) * per_row))
-    finally:
-        journal.close()
-    write_jsonl(target, (joined(r.fields, a) for r, a in zip(rows.rows, added, strict=True)))
+def _write(output: str, rows: Rows[TextRow], added: Sequence[dict[str, Any]]) -> int:
+    from collections import Counter
+
+    from autoj_reward.io.files import to_json, write_json, write_jsonl
+    from autoj_reward.io.rows import joined
+
+    write_jsonl(output, (joined(r.fields, a) for r, a in zip(rows.rows, added, strict=True)))
     outcomes = Counter(fields["outcome"] for fields in added)
-    summary = {
-        "rows": len(added),
-        "outcomes": dict(outcomes),
-        "left_out": [to_json(b) for b in rows.bad],
-    }
-    write_json(target.with_name(target.name + ".summary.json"), summary)
+    left_out = [to_json(bad) for bad in rows.bad]
+    summary = {"rows": len(added), "outcomes": dict(outcomes), "left_out": left_out}
+    write_json(output + ".summary.json", summary)
     said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-    print(f"{len(added)} rows: {said}; {len(rows.bad)} left out; results: {target}")
+    print(f"{len(added)} rows: {said}; {len(rows.bad)} left out; results: {output}")
     return 0
-
-
-async def _judge(
-    config: ScoreConfig,
-    journal: Journal,
-    work: Callable[[RewardClient], Awaitable[list[dict[str, Any]]]],
-    total: int,
-) -> list[dict[str, Any]]:
-    async with judging(config.judge, journal, total) as reward:
-        return await work(reward)

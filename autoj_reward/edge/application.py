@@ -23,7 +23,7 @@ from autoj_reward.edge.http import make_app
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import critiques_of
+from autoj_reward.models import compares, critiques_of
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 
@@ -53,6 +53,7 @@ class _Edge:
         client = RewardClient(
             RayBackend(self._judge, judge_name(judge), most),
             critiques=critiques_of(judge),
+            compares=compares(judge),
             max_in_flight=judge.serve.max_ongoing * most,
             deadline_s=judge.serve.deadline_s,
         )

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 from autoj_reward.config import TieBreak, View
 from autoj_reward.types import Comparison, Judgement, Selection
 
-MAX_TEXT = 2**18
-"""Characters of one query or response."""
 MAX_CANDIDATES = 1024
 """Judge inputs of one request."""
 
-Text = Annotated[str, Field(max_length=MAX_TEXT)]
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text is a string")
+    return value
+
+
+# Whatever is in it: a text that cannot be judged costs its input, not the request.
+Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 
 
 class Body(BaseModel):

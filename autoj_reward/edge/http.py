@@ -15,8 +15,9 @@ behind Serve's own proxy. The proxy answers 500 for what was in flight on a repl
 no journal and coalesces nothing, and would be one more process and one more copy of every body.
 Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
 
-`/v1/judge` is for other RewardClients: nothing there decides how long to wait or what to retry,
-since the asking side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
+A text that cannot be judged costs its own input: see `refusal.py`. `/v1/judge` is for other
+RewardClients: nothing there decides how long to wait or what to retry, since the asking side does,
+as it does for Ray. See `guard.py` for token, limits and deadlines.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -37,6 +39,7 @@ from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.edge import bodies
 from autoj_reward.edge.guard import Guard, Limits
 from autoj_reward.edge.metrics import Metrics
+from autoj_reward.edge.refusal import answered, refused
 from autoj_reward.edge.responses import problem
 from autoj_reward.errors import (
     AutojError,
@@ -46,7 +49,8 @@ from autoj_reward.errors import (
     ReplicaLost,
 )
 from autoj_reward.logs import LOG
-from autoj_reward.select.tie_break import select
+from autoj_reward.select.aggregate import swap_consistent
+from autoj_reward.select.choose import choose
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -82,13 +86,20 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
 
     async def rate(candidates: Sequence[Candidate]) -> list[Judgement]:
-        judgements = await client.rate(candidates)
+        def refusal(candidate: Candidate) -> Judgement | None:
+            return refused((candidate.query, candidate.response), client.backend.judge)
+
+        judgements = await answered(candidates, refusal, client.rate)
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated([c.query for c in candidates], judgements)
         return judgements
 
     async def compare(pairs: Sequence[tuple[str, str, str]], swap: bool = True) -> list[Comparison]:
-        found = await client.compare(pairs, swap=swap)
+        def refusal(pair: tuple[str, str, str]) -> Comparison | None:
+            own = refused(pair, client.backend.judge)
+            return swap_consistent(own, own if swap else None) if own else None
+
+        found = await answered(pairs, refusal, partial(client.compare, swap=swap))
         metrics.compared(found)
         metrics.judged(
             (order, pair[1:]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
@@ -114,12 +125,13 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             for response, logprob in zip(body.responses, logprobs, strict=True)
         ]
         judgements = await rate(candidates)
-
-        async def meet(i: int, j: int) -> Comparison:
-            return (await compare([(body.query, body.responses[i], body.responses[j])]))[0]
-
-        rules = body.tie_break
-        chosen = await select(candidates, judgements, view=body.view, rules=rules, compare=meet)
+        chosen = await choose(
+            candidates,
+            judgements,
+            view=body.view,
+            rules=body.tie_break,
+            compare=compare if client.compares else None,
+        )
         return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
 
     @app.get("/v1/judge", response_model=bodies.Judge)
@@ -146,10 +158,19 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 async def _lines(
     client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
 ) -> AsyncIterator[str]:
+    def line(index: int, judgement: Judgement) -> str:
+        metrics.judged([(judgement, items[index].responses)])
+        return json.dumps({"index": index, "judgement": asdict(judgement)}) + "\n"
+
+    asked = []
+    for index, item in enumerate(items):
+        if own := refused((item.query, *item.responses), client.backend.judge):
+            yield line(index, own)
+        else:
+            asked.append(index)
     try:
-        async for index, judgement in client.backend.stream(items):
-            metrics.judged([(judgement, items[index].responses)])
-            yield json.dumps({"index": index, "judgement": asdict(judgement)}) + "\n"
+        async for n, judgement in client.backend.stream([items[index] for index in asked]):
+            yield line(asked[n], judgement)
     except AutojError as error:
         kind = "lost" if isinstance(error, ReplicaLost) else "error"
         kind = "unavailable" if type(error) is EngineUnavailable else kind
@@ -187,7 +208,7 @@ def _tell_errors(app: Service) -> None:
         return answer
 
     async def unanswerable(request: Request, error: FormatError) -> Response:
-        return _problem(422, str(error), "pairs")
+        return _problem(422, str(error))
 
     async def unrecorded(request: Request, error: JournalError) -> Response:
         LOG.error("a judgement cannot be recorded: %s", error)

@@ -31,7 +31,7 @@ from autoj_reward.models import format_of
 from autoj_reward.trainer.reward import RewardModel
 
 
-class ServeConfig(Block):
+class EdgeConfig(Block):
     """A reward service.
 
     reward: the judge and its replicas; shaping, failures and view are those of `/get_reward`.
@@ -53,7 +53,7 @@ class ServeConfig(Block):
 
 def main(config: str, sets: Sequence[str] = ()) -> int:
     """Serve until SIGINT or SIGTERM."""
-    checked = load_config(ServeConfig, config, sets)
+    checked = load_config(EdgeConfig, config, sets)
     token = kept_token(checked.token_env, checked.token_file)
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
@@ -65,7 +65,7 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
             server.force_exit = server.should_exit
             app.guard.draining = server.should_exit = True
 
-        reload = _Reload(checked, lambda: load_config(ServeConfig, config, sets), model)
+        reload = _Reload(checked, lambda: load_config(EdgeConfig, config, sets), model)
         before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
@@ -80,7 +80,7 @@ class _Reload:
     """Puts the judge of the config file, as it is now, in the place of the running one."""
 
     def __init__(
-        self, running: ServeConfig, load: Callable[[], ServeConfig], model: RewardModel
+        self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
     ) -> None:
         self._running, self._load, self._model = running, load, model
         self._turn = asyncio.Lock()
@@ -129,7 +129,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def _server(
-    config: ServeConfig, client: RewardClient, model: RewardModel, token: str
+    config: EdgeConfig, client: RewardClient, model: RewardModel, token: str
 ) -> tuple[Service, uvicorn.Server]:
     limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)

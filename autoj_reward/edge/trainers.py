@@ -9,7 +9,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 
 from autoj_reward.edge.bodies import MAX_CANDIDATES, Text
-from autoj_reward.errors import BudgetExceeded
+from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Judgement
@@ -30,7 +30,8 @@ Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 
 def add_route(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
     """POST /get_reward on a service: whole batches, single rows, and the empty ones that newer
-    versions send to every address but the first. 503 once the failure budget is spent."""
+    versions send to every address but the first. 422 for a lone row where the service's config
+    needs its group, 503 once the failure budget is spent."""
 
     @app.post("/get_reward")
     async def answer(body: Query) -> dict[str, Any]:
@@ -42,5 +43,7 @@ def add_route(app: FastAPI, model: RewardModel, judged: Judged = lambda found: N
             return await get_reward(model, body.query, body.prompts)
         except BudgetExceeded as error:
             raise HTTPException(503, str(error)) from error
+        except ConfigError as error:
+            raise HTTPException(422, str(error)) from error
         finally:
             judged((reward.judgement, (c.response,)) for c, reward in model.recent())

@@ -23,11 +23,14 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fitting import fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.logs import LOG
 from autoj_reward.prompts.render import Prompt, defuse
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
 ATTEMPTS = 5
+TOP = 20
+"""Log-probabilities that are asked for at a slot."""
 REFUSED = {400, 413, 422}
 BUSY = {408, 409, 425, 429, 500, 502, 503, 504}
 T = TypeVar("T")
@@ -45,6 +48,7 @@ class OpenAIEngine:
         self.config = config
         self._pause_s = pause_s
         self._key = ""
+        self._logprobs = True
         self.wrapper = wrapper
         self.tokens: PromptTokenizer | None = None
 
@@ -104,16 +108,33 @@ class OpenAIEngine:
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:
-        if self.tokens is None:
+        if self.tokens is None or not self._logprobs:
             return None
         context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
         try:
             return await trie_probs(context, spelled, self._read)
         except _NoLogprobs:
             return None
+        except InputRejected as error:
+            if "logprob" in str(error).lower():
+                self._do_without()
+            elif not own.text:  # with a text, the input itself was taken: only its slot is not
+                raise
+            return None
+
+    def _do_without(self) -> None:
+        """The endpoint refuses log-probabilities: say so once, and ask for none any more."""
+        if self._logprobs:
+            self._logprobs = False
+            LOG.warning(
+                "%s refuses log-probabilities (%d were asked for): ratings go without their "
+                "distribution, so that `expected` and forced slots are unknown",
+                self._where("/completions"),
+                TOP,
+            )
 
     async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
-        body = {"prompt": context, "max_tokens": 1, "temperature": 0, "logprobs": 20}
+        body = {"prompt": context, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
         top, usage = await self._post("/completions", body, _top_logprobs)
         assert self.tokens is not None
         spelled = {i: self.tokens.tokenizer.decode([i]) for i in wanted}

@@ -18,10 +18,10 @@ from autoj_reward.config import load_config
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig
 from autoj_reward.evaluate.metrics import Indices, share
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
-from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict, row_id, text, texts
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
+from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict, row_id, texts
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.types import Judgement
 
 TIES = "Ties"
@@ -60,7 +60,7 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     found = rate_all(checked.judge, journal_path(checked, result), asked, "rating")
     values = _by_row(rows, found, checked.view)
     content = figures(rows, values, Intervals.of(checked))
-    content["cost"] = cost(found)
+    content["cost"] = judging_cost(found)
     kept = [
         {
             "line": row.line,

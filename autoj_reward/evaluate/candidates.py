@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.evaluate.rows import Fields, group, read_strict, text, texts
+from autoj_reward.evaluate.rows import Fields, group, read_strict, texts
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField
+from autoj_reward.io.checks import BadField, text
 
 Scores = tuple[float | None, ...]
 FLAT = "responses"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.evaluate.labelled import LABELS
-from autoj_reward.evaluate.metrics import cohen_kappa, spearman
+from autoj_reward.evaluate.metrics import cohen_kappa, percent, spearman
 from autoj_reward.types import Judgement, Verdict
 
 MARKUP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |> |\|)|\*\*[^*\n]+\*\*|```", re.MULTILINE)
@@ -148,4 +148,4 @@ def _shares(judgement: Judgement) -> dict[str, float]:
 
 
 def _percent(hits: Sequence[bool]) -> float | None:
-    return round(100 * sum(hits) / len(hits), 2) if hits else None
+    return percent(sum(hits) / len(hits)) if hits else None

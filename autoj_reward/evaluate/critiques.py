@@ -15,20 +15,19 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import judge_all, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
-from autoj_reward.evaluate.metrics import share
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
+from autoj_reward.evaluate.metrics import percent, share
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
+    by_group,
     drawn,
     group,
-    ordered_groups,
     read_answers,
     read_strict,
-    text,
 )
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.judge.make import judge_name
 from autoj_reward.parse import ParseFailure, parse_comparison
 from autoj_reward.prompts.format import load_format
@@ -104,7 +103,7 @@ def eval_c(
     found, graded = grade(cases, texts, references, checked, result)
     content = figures(cases, found, Intervals.of(checked))
     content["grader"] = judge_name(checked.grader)
-    content["cost"] = {"judge": cost(judgements), "grader": cost(graded)}
+    content["cost"] = {"judge": judging_cost(judgements), "grader": judging_cost(graded)}
     rows = [
         _row(case, vote, (mine, other))
         for case, vote, mine, other in zip(cases, found, texts, references, strict=True)
@@ -185,15 +184,14 @@ def grade(
 
 def figures(cases: Sequence[Case], votes: Sequence[Vote], intervals: Intervals) -> Figures:
     """Win, tie and lose overall and by group, and how often the critique shown first wins."""
-    names = ordered_groups(case.group for case in cases)
-    members = {name: [i for i, c in enumerate(cases) if c.group == name] for name in names}
+    members = by_group([case.group for case in cases])
     seen = [v.verdict.swapped() if v.exchanged else v.verdict for v in votes]
     decided = [verdict for verdict in seen if verdict in (Verdict.FIRST, Verdict.SECOND)]
     first = decided.count(Verdict.FIRST)
     return {
         "overall": _shares(cases, votes, range(len(cases)), intervals),
         "groups": {name: _shares(cases, votes, own, intervals) for name, own in members.items()},
-        "shown_first_wins": round(100 * first / len(decided), 2) if decided else None,
+        "shown_first_wins": percent(first / len(decided)) if decided else None,
     }
 
 

@@ -11,28 +11,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import Field
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.graded import GradedData
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
-from autoj_reward.io.rows import Rows
-from autoj_reward.io.sources import numbered
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import Rows, read_rows
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat
-from autoj_reward.types import BadRow, Verdict
+from autoj_reward.types import Verdict
 
-LIMITS = Limits()
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
 """What the labels 0, 1 and 2 of the authors' files mean."""
 LAST_TURN = "\n\nAssistant:"
-T = TypeVar("T")
 
 
 class JudgeData(Block):
@@ -43,6 +40,7 @@ class JudgeData(Block):
     rated: files of responses with a reference rating. compared: files of human-labelled pairs.
     held_out: share of all queries that are kept for validation, 0..1.
     exclude: files of pairs that measure the judge: rows with one of their queries are left out.
+    graded: outputs of systems with a grade that orders them.
     """
 
     folder: Path | None = None
@@ -50,6 +48,7 @@ class JudgeData(Block):
     compared: tuple[str, ...] = ()
     held_out: float = Field(0.0, ge=0, lt=1)
     exclude: tuple[str, ...] = ()
+    graded: GradedData = GradedData()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +111,11 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
     the row's. Raises InputError if the source as a whole cannot be read.
     """
 
-    def build(line: int, row: dict[str, Any]) -> Rated:
-        judgement = ""
+    def build(line: int, value: Any) -> Rated:
+        row, judgement = check.own_fields(value), ""
         if message := _message_field(row):
             query, response = message_parts(row, message, fmt, "single")
-            judgement = check.text(row, "target_output", LIMITS, blank=False)
+            judgement = check.text(row, "target_output", blank=False)
             parsed = parse_rating(judgement, fmt)
             if isinstance(parsed, ParseFailure):
                 raise BadField("target_output", f"no rating at its end: {parsed.reason}")
@@ -124,12 +123,12 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
             if parsed.value != rating:
                 raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.value:g}")
         else:
-            query = check.text(row, "query", LIMITS, blank=False)
-            response = check.text(row, "response", LIMITS)
+            query = check.text(row, "query", blank=False)
+            response = check.text(row, "response")
             rating = _rating(row, "rating", fmt)
         return Rated(source, line, query, response, rating, judgement)
 
-    return _read(source, build)
+    return read_rows(source, build, ())
 
 
 def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Rows[Compared]:
@@ -140,36 +139,36 @@ def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Ro
     Raises InputError if the source as a whole cannot be read.
     """
 
-    def build(line: int, row: dict[str, Any]) -> Compared:
-        judgement = ""
+    def build(line: int, value: Any) -> Compared:
+        row, judgement = check.own_fields(value), ""
         if message := _message_field(row):
             query, *responses = message_parts(row, message, fmt, "pairwise")
-            label = _label(row, "gt_label")
-            judgement = check.text(row, "target_output", LIMITS, blank=False)
+            label = label_of(row, "gt_label")
+            judgement = check.text(row, "target_output", blank=False)
             parsed = parse_comparison(judgement, fmt)
             if isinstance(parsed, ParseFailure):
                 raise BadField("target_output", f"no verdict at its end: {parsed.reason}")
             if parsed.verdict != label:
                 raise BadField("gt_label", f"{label}, but the text decides {parsed.verdict}")
         elif "annotator1" in row:
-            query = check.text(row, "instruction", LIMITS, blank=False)
-            if extra := check.text(row, "input", LIMITS):
+            query = check.text(row, "instruction", blank=False)
+            if extra := check.text(row, "input"):
                 query += "\n" + extra
-            responses = [check.text(row, f"response{n}", LIMITS) for n in (1, 2)]
+            responses = [check.text(row, f"response{n}") for n in (1, 2)]
             label = _majority([_vote(row, f"annotator{n}") for n in (1, 2, 3)])
         elif "chosen" in row:
             query, responses, label = _dialogue(row)
         else:
             spaced = "response 1" in row
-            query = check.text(row, "prompt" if spaced else "query", LIMITS, blank=False)
+            query = check.text(row, "prompt" if spaced else "query", blank=False)
             names = ("response 1", "response 2") if spaced else ("response_1", "response_2")
-            responses = [check.text(row, name, LIMITS) for name in names]
-            label = _label(row, "label")
+            responses = [check.text(row, name) for name in names]
+            label = label_of(row, "label")
         first, second = responses
         margin = _margin(row) if margins and "margin" in row else None
         return Compared(source, line, query, (first, second), label, judgement, margin)
 
-    return _read(source, build)
+    return read_rows(source, build, ())
 
 
 def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
@@ -193,19 +192,6 @@ def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
     return replace(row, responses=(second, first), label=row.label.swapped(), judgement=judgement)
 
 
-def _read(source: str, build: Callable[[int, dict[str, Any]], T]) -> Rows[T]:
-    rows: list[T] = []
-    bad: list[BadRow] = []
-    for line, load in numbered(source, ()):
-        try:
-            rows.append(build(line, check.own_fields(load())))
-        except BadField as why:
-            bad.append(BadRow(source, line, why.field, why.reason))
-    if not rows and not bad:
-        raise InputError(f"{source} has no rows")
-    return Rows(tuple(rows), tuple(bad))
-
-
 def _message_field(row: dict[str, Any]) -> str | None:
     return next((name for name in ("usrmsg", "usermsg") if name in row), None)
 
@@ -215,7 +201,7 @@ def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) 
 
     Raises BadField for a message of another template, or one that its texts make ambiguous.
     """
-    message = check.text(row, field, LIMITS, blank=False)
+    message = check.text(row, field, blank=False)
     slot = fmt.slot(kind)
     pieces = PLACEHOLDER.split(fmt.texts[slot.template])
     literals, names = pieces[::2], [slot.fields.get(name) for name in pieces[1::2]]
@@ -256,7 +242,8 @@ def _margin(row: dict[str, Any]) -> float:
     return float(value)
 
 
-def _label(row: dict[str, Any], field: str) -> Verdict:
+def label_of(row: dict[str, Any], field: str) -> Verdict:
+    """The label of a row, as the authors' number or by its name."""
     value = row.get(field)
     if type(value) is int and 0 <= value < len(LABELS):
         return LABELS[value]
@@ -281,7 +268,7 @@ def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
     one first everywhere. The query of several turns keeps the speakers' names."""
     ends = []
     for field in ("chosen", "rejected"):
-        head, mark, response = check.text(row, field, LIMITS, blank=False).rpartition(LAST_TURN)
+        head, mark, response = check.text(row, field, blank=False).rpartition(LAST_TURN)
         if not mark:
             raise BadField(field, "the dialogue has no Assistant turn")
         ends.append((head, response.strip()))
@@ -293,6 +280,12 @@ def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
         query = query.removeprefix("Human:").strip()
     if not query:
         raise BadField("chosen", "the dialogue has no query")
+    responses, label = in_drawn_order(chosen, rejected)
+    return query, list(responses), label
+
+
+def in_drawn_order(chosen: str, rejected: str) -> tuple[tuple[str, str], Verdict]:
+    """Two responses in an order that their texts draw, and the label of the chosen one."""
     if is_held_out(chosen + rejected, 0.5):
-        return query, [rejected, chosen], Verdict.SECOND
-    return query, [chosen, rejected], Verdict.FIRST
+        return (rejected, chosen), Verdict.SECOND
+    return (chosen, rejected), Verdict.FIRST

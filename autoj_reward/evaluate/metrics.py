@@ -71,6 +71,16 @@ def estimate_text(figure: Mapping[str, Any] | None) -> str:
     return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
 
 
+def rounded(value: float | None, digits: int) -> float | None:
+    """A figure as result files hold it; None stays None."""
+    return None if value is None else round(value, digits)
+
+
+def percent(share: float | None) -> float | None:
+    """A share as percentage with two decimals; None stays None."""
+    return None if share is None else round(100 * share, 2)
+
+
 def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
     """Pearson's correlation, -1..1; None with fewer than two rows or where a side is constant.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.labelled import LABELS, read_compared
@@ -15,14 +15,11 @@ from autoj_reward.evaluate.rows import (
     group,
     read_strict,
     row_id,
-    text,
 )
+from autoj_reward.io.checks import text
 from autoj_reward.io.rows import require_usable
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict
-
-LETTERS = {"A>B": Verdict.FIRST, "B>A": Verdict.SECOND, "A=B": Verdict.TIE}
-NUMBERS = {1: Verdict.FIRST, 2: Verdict.SECOND}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,45 +37,32 @@ class Pair:
     id: str | int | None
     fields: Fields
 
-    @property
-    def orders(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        return self.responses, (self.responses[1], self.responses[0])
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Which fields of a row hold what. label: what its values mean; without, the first response is
+    the better one. group: the field, `scenario` for the group of the scenario; without, the
+    row's own `subset`, if it has one."""
+
+    query: str
+    responses: tuple[str, str]
+    label: dict[Any, Verdict] | None
+    group: str = ""
+    id: str = "id"
 
 
-def _eval_p(row: Fields) -> tuple[str, str, str, Verdict, str, str | int | None]:
-    label = choice(row, "label", dict(enumerate(LABELS)))
-    first, second = (text(row, f"response {n}") for n in (1, 2))
-    return text(row, "prompt", blank=False), first, second, label, group(row), row_id(row, "id")
-
-
-def _rewardbench(row: Fields) -> tuple[str, str, str, Verdict, str, str | int | None]:
-    query = text(row, "prompt", blank=False)
-    chosen, rejected = text(row, "chosen"), text(row, "rejected")
-    subset = text(row, "subset", blank=False)
-    return query, chosen, rejected, Verdict.FIRST, subset, row_id(row, "id")
-
-
-def _judgebench(row: Fields) -> tuple[str, str, str, Verdict, str, str | int | None]:
-    query = text(row, "question", blank=False)
-    first, second = text(row, "response_A"), text(row, "response_B")
-    label = choice(row, "label", LETTERS)
-    return query, first, second, label, text(row, "source", blank=False), row_id(row, "pair_id")
-
-
-def _llmbar(row: Fields) -> tuple[str, str, str, Verdict, str, str | int | None]:
-    query = text(row, "input", blank=False)
-    first, second = text(row, "output_1"), text(row, "output_2")
-    subset = text(row, "subset") if "subset" in row else "all"
-    return query, first, second, choice(row, "label", NUMBERS), subset, row_id(row, "id")
-
-
-FORMS: dict[str, Callable[[Fields], tuple[str, str, str, Verdict, str, str | int | None]]] = {
-    "eval-p": _eval_p,
-    "rewardbench": _rewardbench,
-    "judgebench": _judgebench,
-    "llmbar": _llmbar,
+FORMS = {
+    "eval-p": Form("prompt", ("response 1", "response 2"), dict(enumerate(LABELS)), "scenario"),
+    "rewardbench": Form("prompt", ("chosen", "rejected"), None, "subset"),
+    "judgebench": Form(
+        "question",
+        ("response_A", "response_B"),
+        {"A>B": Verdict.FIRST, "B>A": Verdict.SECOND, "A=B": Verdict.TIE},
+        "source",
+        "pair_id",
+    ),
+    "llmbar": Form("input", ("output_1", "output_2"), {1: Verdict.FIRST, 2: Verdict.SECOND}),
 }
-ID_FIELDS = {"judgebench": "pair_id"}
 OTHER = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 
@@ -100,13 +84,22 @@ def read_pairs(source: str, form: str) -> tuple[Pair, ...]:
         )
     if form not in FORMS:
         raise ConfigError(f"--format {form}: name one of {', '.join([*FORMS, OTHER])}")
-    seen, build_row = Unique(), FORMS[form]
-    field = ID_FIELDS.get(form, "id")
+    seen, known = Unique(), FORMS[form]
 
     def build(line: int, row: Fields) -> Pair:
-        query, first, second, label, name, number = build_row(row)
-        seen.check(line, field, number)
+        first, second = (text(row, name) for name in known.responses)
+        label = choice(row, "label", known.label) if known.label else Verdict.FIRST
+        seen.check(line, known.id, name := row_id(row, known.id))
         kept = {key: value for key, value in row.items() if key in NAMING}
-        return Pair(line, query, (first, second), label, name, number, kept)
+        query = text(row, known.query, blank=False)
+        return Pair(line, query, (first, second), label, _group(row, known.group), name, kept)
 
     return read_strict(source, build)
+
+
+def _group(row: Fields, field: str) -> str:
+    if field == "scenario":
+        return group(row)
+    if field:
+        return text(row, field, blank=False)
+    return text(row, "subset") if "subset" in row else "all"

@@ -12,7 +12,7 @@ from typing import Any
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate import checks
-from autoj_reward.evaluate.ask import judge_all, rate_all, require_protocol
+from autoj_reward.evaluate.ask import compare_all, rate_all, require_protocol
 from autoj_reward.evaluate.config import PairsConfig
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import (
@@ -21,21 +21,22 @@ from autoj_reward.evaluate.metrics import (
     cohen_kappa,
     consistent,
     joint,
+    percent,
     pointwise_verdicts,
     position,
+    rounded,
     search_tie_threshold,
     share,
 )
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
+    by_group,
     choice,
     drawn,
-    ordered_groups,
     read_answers,
 )
-from autoj_reward.select.aggregate import swap_consistent
-from autoj_reward.types import JudgeInput, Judgement, Verdict
+from autoj_reward.types import Judgement, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +99,18 @@ def read_verdicts(source: str, data: str, pairs: Sequence[Pair]) -> tuple[Verdic
 
 def compare_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdicts:
     """Every pair compared in both orders, `repeats` times; the first time counts."""
-    rounds = range(config.repeats)
-    inputs = [JudgeInput(p.query, order, k) for k in rounds for p in pairs for order in p.orders]
-    found = judge_all(config.judge, journal_path(config, result), inputs, "comparing")
-    orders = list(zip(found[::2], found[1::2], strict=True))
-    per_round = [
-        [swap_consistent(*pair).verdict for pair in orders[k * len(pairs) : (k + 1) * len(pairs)]]
-        for k in rounds
-    ]
-    first = orders[: len(pairs)]
+    asked = [(pair.query, *pair.responses) for pair in pairs]
+    journal, rounds = journal_path(config, result), config.repeats
+    found = compare_all(config.judge, journal, asked, "comparing", rounds=rounds)
+    first = [(found[i].orders[0], found[i].orders[1]) for i in range(len(pairs))]
     extra: Figures = {"calibration": checks.calibration(_labelled(pairs, first))}
-    if config.repeats > 1:
-        extra["stability"] = checks.stability(per_round)
+    said = [comparison.verdict for comparison in found]
+    if rounds > 1:
+        extra["stability"] = checks.stability(
+            [said[n : n + len(pairs)] for n in range(0, len(said), len(pairs))]
+        )
     shown = tuple((a.verdict, b.verdict) for a, b in first)
-    return Verdicts(tuple(per_round[0]), shown, tuple(first), extra)
+    return Verdicts(tuple(said[: len(pairs)]), shown, tuple(first), extra)
 
 
 def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdicts:
@@ -131,7 +130,7 @@ def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdi
     extra = {
         "searched_on_these_rows": {
             "tie_threshold": best,
-            "agreement": round(100 * float(hits.mean()), 2),
+            "agreement": percent(float(hits.mean())),
         },
         "equal_values": sum(gap == 0 for gap in gaps),
     }
@@ -141,8 +140,7 @@ def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdi
 
 def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Intervals) -> Figures:
     """Overall and by group; the biases; agreement beyond chance."""
-    names = ordered_groups(pair.group for pair in pairs)
-    members = {name: [i for i, p in enumerate(pairs) if p.group == name] for name in names}
+    members = by_group([pair.group for pair in pairs])
     responses, labels = [p.responses for p in pairs], [p.label for p in pairs]
     biases: Figures = {
         "length": checks.leaning(checks.length, responses, found.joint, labels),
@@ -150,8 +148,7 @@ def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Intervals) -> Fig
     }
     if found.shown:
         place = position(found.shown)
-        first = None if place.first_share is None else round(100 * place.first_share, 2)
-        biases["position"] = asdict(place) | {"first_share": first}
+        biases["position"] = asdict(place) | {"first_share": percent(place.first_share)}
     return {
         "protocol": "pairwise" if found.shown else "pointwise",
         "overall": _shares(pairs, found, range(len(pairs)), intervals),
@@ -178,8 +175,8 @@ def _shares(
             else {"consistency": None, "consistency_95": [None, None]}
         ),
         **intervals.percent("ties", share([v is Verdict.TIE for v in own]), queries),
-        "human_ties": round(100 * labels.count(Verdict.TIE) / len(labels), 2),
-        "kappa": _rounded(cohen_kappa(own, labels)),
+        "human_ties": percent(labels.count(Verdict.TIE) / len(labels)),
+        "kappa": rounded(cohen_kappa(own, labels), 4),
     }
 
 
@@ -204,7 +201,7 @@ def _finish(
 ) -> int:
     content = figures(pairs, found, Intervals.of(config))
     if found.judgements:
-        content["cost"] = cost([j for row in found.judgements for j in row])
+        content["cost"] = judging_cost([j for row in found.judgements for j in row])
     rows = [_row(i, pair, found) for i, pair in enumerate(pairs)]
     save(result, task, config, verdicts or config.judge, sources, content, rows)
     _tell(content)
@@ -257,7 +254,3 @@ def _tell(content: Figures) -> None:
     for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
         same = "-" if own["consistency"] is None else f"{own['consistency']:.2f}"
         print(f"{name[:23]:<24}{own['n']:>6}{own['agreement']:>11.2f}{same:>13}")
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

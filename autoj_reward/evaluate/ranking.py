@@ -29,8 +29,8 @@ from autoj_reward.evaluate.results import (
     Figures,
     Intervals,
     beside,
-    cost,
     journal_path,
+    judging_cost,
     save,
 )
 from autoj_reward.evaluate.rows import drawn
@@ -86,7 +86,7 @@ def ranking(
     content["instructions"] = len(instructions)
     content["over_instructions"] = over_instructions(ratings, standings, intervals)
     _add_own_intervals(content["systems"], outputs, ratings, intervals)
-    content["cost"] = cost(found)
+    content["cost"] = judging_cost(found)
     sources = {"data": data, "leaderboard": leaderboard}
     return _finish(result, checked, None, sources, content, standings)
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
-import sys
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
-from autoj_reward.evaluate.metrics import Statistic, bootstrap
+from autoj_reward.evaluate.metrics import Statistic, bootstrap, percent, rounded
 from autoj_reward.io.files import to_json, write_json, write_jsonl
-from autoj_reward.io.provenance import describe_machine, installed_versions
+from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import Judgement
 
@@ -43,26 +41,23 @@ class Intervals:
 
         groups: one name a row; rows of one group are drawn together.
         """
-        return self._figure(name, statistic, groups, 100.0, 2)
+        return self._figure(name, statistic, groups, percent)
 
     def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
         """A figure with six decimals, so that rounding it again does no harm, and its interval."""
-        return self._figure(name, statistic, groups, 1.0, 6)
+        return self._figure(name, statistic, groups, lambda value: rounded(value, 6))
 
     def _figure(
         self,
         name: str,
         statistic: Statistic,
         groups: Sequence[Hashable],
-        scale: float,
-        digits: int,
+        show: Callable[[float | None], float | None],
     ) -> Figures:
         found = bootstrap(statistic, len(groups), groups=groups, rounds=self.rounds, seed=self.seed)
 
-        def shown(value: float | None) -> float | None:
-            return None if value is None else round(scale * value, digits)
-
-        return {name: shown(found.value), f"{name}_95": [shown(found.low), shown(found.high)]}
+        value, *ends = (show(figure) for figure in (found.value, found.low, found.high))
+        return {name: value, f"{name}_95": ends}
 
 
 def journal_path(config: EvaluateConfig, result: str) -> Path:
@@ -76,7 +71,7 @@ def beside(result: str, ending: str) -> Path:
     return path.with_name(path.name.removesuffix(".json") + ending)
 
 
-def cost(judgements: Sequence[Judgement]) -> Figures:
+def judging_cost(judgements: Sequence[Judgement]) -> Figures:
     """Judgements, how they ended, and the mean cost of one: tokens, and seconds in the replica."""
     n = len(judgements)
     outcomes: dict[str, int] = {}
@@ -120,7 +115,7 @@ def save(
         "name": name,
         "sources": {role: _source(path) for role, path in sources.items()},
         "settings": config.model_dump(mode="json", exclude={"judge", "grader", "journal"}),
-        "command": shlex.join(["autoj", *sys.argv[1:]]),
+        "command": as_typed(),
         "at": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
         "versions": installed_versions(),

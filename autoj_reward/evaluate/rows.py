@@ -1,22 +1,40 @@
-"""Rows to be measured, read strictly: one bad row stops the run before any judge is started."""
+"""Rows to be measured, read strictly: one bad row stops the run before any judge is started.
+
+Scenario groups go by their published titles (paper, Table 1).
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.scenarios import GROUPS, group_of
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.rows import read_rows, require_clean
+from autoj_reward.scenarios.registry import load_scenarios
 
-LIMITS = Limits()
 Fields = dict[str, Any]
 NAMING = ("id", "scenario", "prompt")
 """Fields by which a file of answers may say which row of the data it answers."""
 T = TypeVar("T")
+_TITLES = {
+    "summarization": "Summarization",
+    "exam_questions": "Exam Questions",
+    "code": "Code",
+    "rewriting": "Rewriting",
+    "creative_writing": "Creative Writing",
+    "functional_writing": "Functional Writing",
+    "general_communication": "General Communication",
+    "nlp_tasks": "NLP Tasks",
+}
+_KNOWN = load_scenarios()
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    title: tuple(s.name for s in _KNOWN if s.group == group) for group, title in _TITLES.items()
+}
+"""Group to scenarios. Table 6 leaves out `writing_email`; Table 1's figures need it where it is."""
 
 
 def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]:
@@ -24,11 +42,6 @@ def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]
     rows = read_rows(source, lambda line, value: build(line, check.own_fields(value)), ())
     require_clean(rows)
     return rows.rows
-
-
-def text(row: Fields, field: str, *, blank: bool = True) -> str:
-    """A required text of a row."""
-    return check.text(row, field, LIMITS, blank=blank)
 
 
 def texts(row: Fields, field: str) -> tuple[str, ...]:
@@ -41,12 +54,11 @@ def texts(row: Fields, field: str) -> tuple[str, ...]:
 
 
 def group(row: Fields) -> str:
-    """The group of the row's scenario."""
+    """The title of the group of the row's scenario, under any of its names."""
     name = text(row, "scenario")
-    found = group_of(name)
-    if found is None:
+    if name not in _KNOWN:
         raise BadField("scenario", f"{check.show(name)} is no scenario of the paper's Table 6")
-    return found
+    return _TITLES[_KNOWN[name].group]
 
 
 def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
@@ -115,10 +127,11 @@ def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
     return tuple(rows[i] for i in chosen)
 
 
-def ordered_groups(names: Iterable[str]) -> list[str]:
-    """The groups there are: the paper's in its order, then others as they appear."""
+def by_group(names: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of each group: the paper's groups in its order, then others as they appear."""
     present = list(dict.fromkeys(names))
-    return [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
+    ordered = [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
+    return {group: [i for i, name in enumerate(names) if name == group] for group in ordered}
 
 
 def _in_order(answer: Fields, position: int, row: Fields) -> None:

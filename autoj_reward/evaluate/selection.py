@@ -20,13 +20,13 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
 from autoj_reward.evaluate.config import SelectionConfig
-from autoj_reward.evaluate.results import Figures, Intervals, cost, journal_path, save
+from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.selection_figures import Chosen, figures
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
-from autoj_reward.select.tie_break import select
-from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Rating, Selection
+from autoj_reward.select.choose import choose
+from autoj_reward.types import Candidate, Judgement, Outcome, Rating, Selection
 
 ALONE = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
@@ -58,7 +58,7 @@ def eval_r(
     judged = (
         [_brought(row.scores[scores]) for row in rows] if scores else rate(rows, checked, result)
     )
-    chosen = asyncio.run(choose(rows, judged, checked, result))
+    chosen = asyncio.run(choose_all(rows, judged, checked, result))
     graded: list[Judgement] = []
     if grades:
         values = [row.scores[grades] for row in rows]
@@ -67,7 +67,7 @@ def eval_r(
     content = figures(rows, judged, chosen, values, checked.view, Intervals.of(checked))
     content["grader"] = grades or judge_name(checked.grader)
     spent = [] if scores else [judgement for row in judged for judgement in row]
-    content["cost"] = {"judge": cost(spent), "grader": cost(graded)}
+    content["cost"] = {"judge": judging_cost(spent), "grader": judging_cost(graded)}
     kept = [_row(*row) for row in zip(rows, judged, chosen, values, strict=True)]
     save(result, "eval-r", checked, scores or checked.judge, {"data": data}, content, kept)
     _tell(content)
@@ -85,7 +85,7 @@ def rate(
     return [tuple(found[n : n + most]) for n in range(0, len(found), most)]
 
 
-async def choose(
+async def choose_all(
     rows: Sequence[Candidates],
     judged: Sequence[Sequence[Judgement]],
     config: SelectionConfig,
@@ -127,19 +127,13 @@ class _Group:
             Candidate(self.row.query, response, logprob)
             for response, logprob in zip(self.row.responses[:n], logprobs[:n], strict=True)
         ]
-        return await select(
+        return await choose(
             candidates,
             self.judgements[:n],
             view=self.view,
             rules=rules,
-            compare=self._compare if self.client else None,
+            compare=self.client.compare if self.client else None,
         )
-
-    async def _compare(self, first: int, second: int) -> Comparison:
-        assert self.client is not None
-        responses = self.row.responses
-        [found] = await self.client.compare([(self.row.query, responses[first], responses[second])])
-        return found
 
 
 def grade(

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from autoj_reward.evaluate import checks
 from autoj_reward.evaluate.candidates import Candidates, Scores
-from autoj_reward.evaluate.metrics import Indices, Statistic, correlation, pearson, spearman
+from autoj_reward.evaluate.metrics import (
+    Indices,
+    Statistic,
+    correlation,
+    pearson,
+    percent,
+    rounded,
+    spearman,
+)
 from autoj_reward.evaluate.results import Figures, Intervals
 from autoj_reward.types import Judgement, Selection
 
@@ -41,7 +49,7 @@ def figures(
         "overall": _correlations(rows, values, grades, range(len(rows)), intervals),
         "bases": {
             base: _correlations(rows, values, grades, members, intervals)
-            | {"ties": _percent(checks.tie_rate([values[i] for i in members]))}
+            | {"ties": percent(checks.tie_rate([values[i] for i in members]))}
             | {"best_of": _sizes(rows, chosen, values, grades, members, intervals)}
             for base, members in own.items()
         },
@@ -67,7 +75,7 @@ def _correlations(
     for name, measure in (("pearson", pearson), ("spearman", spearman)):
         found |= intervals.number(name, correlation(measure, x, y), queries)
     mean, n = checks.within_query([values[i] for i in members], [grades[i] for i in members])
-    return found | {"within_query": {"spearman": mean and round(mean, 6), "queries": n}}
+    return found | {"within_query": {"spearman": rounded(mean, 6), "queries": n}}
 
 
 def _sizes(
@@ -88,12 +96,12 @@ def _sizes(
             "n": int((~np.isnan(best)).sum()),
             **intervals.number("grade", _mean_of(best), queries),
             "decided_by": dict(Counter(selection.rule for selection in own)),
-            "tied": _percent(float(np.mean([bool(selection.tied) for selection in own]))),
+            "tied": percent(float(np.mean([bool(selection.tied) for selection in own]))),
         }
         one["other_tie_breaks"] = {
             rule: {
-                "grade": _rounded(_mean(_graded(other, grades, members))),
-                "other_choice": _percent(
+                "grade": rounded(_mean(_graded(other, grades, members)), 6),
+                "other_choice": percent(
                     float(np.mean([a.index != b.index for a, b in zip(own, other, strict=True)]))
                 ),
             }
@@ -118,8 +126,8 @@ def _gain(
         return float((best - mean)[rows].sum()) / possible if possible > 0 else None
 
     return {
-        "random_grade": _rounded(_mean(mean)),
-        "best_grade": _rounded(_mean(top)),
+        "random_grade": rounded(_mean(mean), 6),
+        "best_grade": rounded(_mean(top), 6),
         **intervals.percent("gain_recovered", recovered, queries),
     }
 
@@ -136,11 +144,3 @@ def _mean(values: Values) -> float | None:
 
 def _mean_of(values: Values) -> Statistic:
     return lambda rows: _mean(values[rows])
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else round(100 * value, 2)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)

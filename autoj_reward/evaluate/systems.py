@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.rows import Fields, Unique, read_strict, text
+from autoj_reward.evaluate.rows import Fields, Unique, read_strict
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField
+from autoj_reward.io.checks import BadField, text
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz")
 RATING, REFERENCE = "rating", "win_rate"

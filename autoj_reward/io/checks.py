@@ -8,13 +8,16 @@ makes its row bad wherever it stands.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from reprlib import Repr
 from typing import Any
 
 MAX_DEPTH = 64
+MAX_CHARS = 1_000_000
+"""Of one text."""
+MAX_RESPONSES = 1024
+"""Of one query."""
 _repr = Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 40
 _repr.maxlist = _repr.maxdict = 6
@@ -30,18 +33,6 @@ class BadField(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes above which a row is bad: characters of one text, responses of one query; both >= 1."""
-
-    max_chars: int = 1_000_000
-    max_responses: int = 1024
-
-    def __post_init__(self) -> None:
-        if self.max_chars < 1 or self.max_responses < 1:
-            raise ValueError(f"limits must be at least 1, got {self}")
-
-
 def show(value: Any) -> str:
     """The value abbreviated for a message, as printable text."""
     return "null" if value is None else _repr.repr(value)
@@ -54,26 +45,26 @@ def own_fields(value: Any) -> dict[str, Any]:
     return {_writable(k, k): _writable(v, k) for k, v in value.items()}
 
 
-def text(fields: dict[str, Any], name: str, limits: Limits, *, blank: bool = True) -> str:
+def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     """A required text; blank: whether it may be empty or all white space."""
     if name not in fields:
         raise BadField(name, f"missing; the row has {show(list(fields))}")
-    value = _checked(fields[name], name, limits)
+    value = _checked(fields[name], name)
     if not blank and not value.strip():
         raise BadField(name, f"blank: {show(value)}")
     return value
 
 
-def responses(fields: dict[str, Any], limits: Limits) -> tuple[str, ...] | None:
-    """1 to `max_responses` texts, or None if `responses` is absent or null."""
+def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    """1 to MAX_RESPONSES texts, or None if `responses` is absent or null."""
     value = fields.get("responses")
     if value is None:
         return None
     if not isinstance(value, list):
         raise BadField("responses", f"not a list: {show(value)}")
-    if not 1 <= len(value) <= limits.max_responses:
-        raise BadField("responses", f"{len(value)} responses; give 1 to {limits.max_responses}")
-    return tuple(_checked(item, f"responses[{i}]", limits) for i, item in enumerate(value))
+    if not 1 <= len(value) <= MAX_RESPONSES:
+        raise BadField("responses", f"{len(value)} responses; give 1 to {MAX_RESPONSES}")
+    return tuple(_checked(item, f"responses[{i}]") for i, item in enumerate(value))
 
 
 def logprobs(fields: dict[str, Any], count: int | None) -> tuple[float, ...] | None:
@@ -99,11 +90,11 @@ def _number(value: Any, name: str) -> float:
         raise BadField(name, f"too large a number: {show(value)}") from None
 
 
-def _checked(value: Any, name: str, limits: Limits) -> str:
+def _checked(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise BadField(name, f"not a string: {show(value)}")
-    if len(value) > limits.max_chars:
-        size = f"{len(value)} characters, over the limit of {limits.max_chars}"
+    if len(value) > MAX_CHARS:
+        size = f"{len(value)} characters, over the limit of {MAX_CHARS}"
         raise BadField(name, f"{size}: {show(value)}")
     if "\0" in value:
         raise BadField(name, f"NUL at character {value.index(chr(0)) + 1}: {show(value)}")

@@ -10,27 +10,11 @@ from tqdm import tqdm
 
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import numbered
 from autoj_reward.types import BadRow, QueryRow
 
-__all__ = [
-    "Limits",
-    "PairRow",
-    "Rows",
-    "SingleRow",
-    "TextRow",
-    "read_pairs",
-    "read_queries",
-    "read_rows",
-    "read_singles",
-    "read_texts",
-    "require_clean",
-    "require_usable",
-]
-
 T = TypeVar("T")
-DEFAULT = Limits()
 LISTED = 20
 
 
@@ -43,36 +27,15 @@ class Rows(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SingleRow:
-    """One response to rate; `fields` holds all the row's own fields in their order."""
-
-    line: int
-    query: str
-    response: str
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PairRow:
-    """Two responses to compare; `fields` holds all the row's own fields in their order."""
-
-    line: int
-    query: str
-    response_1: str
-    response_2: str
-    fields: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class TextRow:
-    """One judge text to parse; `fields` holds all the row's own fields in their order."""
+    """The texts of a row that were asked for; `fields` holds all its own fields in their order."""
 
     line: int
-    text: str
+    texts: tuple[str, ...]
     fields: dict[str, Any]
 
 
-def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
+def read_queries(source: str) -> Rows[QueryRow]:
     """Queries, each with its responses and their log-probabilities where the row has them.
 
     source: a `.jsonl`, `.ndjson` or `.json` file of one JSON object a line (also with `.gz`, and
@@ -80,15 +43,15 @@ def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
         input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
         `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
     `query` is a text that is not blank. `responses`, unless absent or null, are 1 to
-    `max_responses` texts, "" among them; `logprobs` are as many finite numbers.
+    MAX_RESPONSES texts, "" among them; `logprobs` are as many finite numbers.
     All rows may turn out bad. Raises InputError if the source as a whole cannot be read, lacks
     a required column, or has no row at all.
     """
 
     def build(line: int, value: Any) -> QueryRow:
         fields = check.own_fields(value)
-        query = check.text(fields, "query", limits, blank=False)
-        responses = check.responses(fields, limits)
+        query = check.text(fields, "query", blank=False)
+        responses = check.responses(fields)
         logprobs = check.logprobs(fields, None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
         return QueryRow(line, query, responses, logprobs, extra)
@@ -96,38 +59,19 @@ def read_queries(source: str, *, limits: Limits = DEFAULT) -> Rows[QueryRow]:
     return read_rows(source, build, ("query",))
 
 
-def read_singles(source: str, *, limits: Limits = DEFAULT) -> Rows[SingleRow]:
-    """Rows of `query` (not blank) and `response`; sources and errors as for `read_queries`."""
+def read_texts(source: str, *names: str) -> Rows[TextRow]:
+    """The texts of these names of every row, a `query` not blank; else as for `read_queries`.
 
-    def build(line: int, value: Any) -> SingleRow:
-        fields = check.own_fields(value)
-        query = check.text(fields, "query", limits, blank=False)
-        return SingleRow(line, query, check.text(fields, "response", limits), fields)
-
-    return read_rows(source, build, ("query", "response"))
-
-
-def read_pairs(source: str, *, limits: Limits = DEFAULT) -> Rows[PairRow]:
-    """Rows of `query` (not blank), `response_1`, `response_2`; else as for `read_queries`."""
-
-    def build(line: int, value: Any) -> PairRow:
-        fields = check.own_fields(value)
-        query = check.text(fields, "query", limits, blank=False)
-        first = check.text(fields, "response_1", limits)
-        second = check.text(fields, "response_2", limits)
-        return PairRow(line, query, first, second, fields)
-
-    return read_rows(source, build, ("query", "response_1", "response_2"))
-
-
-def read_texts(source: str, *, limits: Limits = DEFAULT) -> Rows[TextRow]:
-    """Judge texts: rows of `text`, or bare JSON strings; else as for `read_queries`."""
+    Where one name is asked for, a row may also be that text alone.
+    """
 
     def build(line: int, value: Any) -> TextRow:
-        fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-        return TextRow(line, check.text(fields, "text", limits), fields)
+        alone = len(names) == 1 and isinstance(value, str)
+        fields = check.own_fields({names[0]: value} if alone else value)
+        texts = tuple(check.text(fields, name, blank=name != "query") for name in names)
+        return TextRow(line, texts, fields)
 
-    return read_rows(source, build, ("text",))
+    return read_rows(source, build, names)
 
 
 def require_clean(rows: Rows[Any]) -> None:
@@ -161,9 +105,25 @@ def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, 
     return Rows(tuple(rows), tuple(bad))
 
 
-def require_usable(rows: Rows[Any], source: str) -> None:
-    """Name every bad row on the terminal; InputError if no row is left."""
+def require_usable(rows: Rows[Any], source: str, strict: bool = False) -> None:
+    """Name every bad row on the terminal; InputError if no row is left, or if strict and one is
+    bad."""
+    if strict:
+        require_clean(rows)
     for bad in rows.bad:
         tqdm.write(f"left out {bad}")
     if not rows.rows:
         raise InputError(f"{source}: no usable row; {len(rows.bad)} left out, each named above")
+
+
+def joined(fields: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """A row of an output: the input's own fields in their order, then what was found.
+
+    A name that both have belongs to what was found; the row's own value is kept under
+    `overwritten`, a key that only such rows have.
+    """
+    clash = {k: v for k, v in fields.items() if k in added}
+    if clash and "overwritten" in fields:
+        clash["overwritten"] = fields["overwritten"]
+    own = {k: v for k, v in fields.items() if k not in clash}
+    return own | ({"overwritten": clash} if clash else {}) | added

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
 from autoj_reward.errors import InputRejected
+from autoj_reward.judge.by_ratings import by_ratings
 from autoj_reward.judge.fingerprint import fingerprint_of
+from autoj_reward.models import ratings_tie
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import flags, render, require_unicode
@@ -21,7 +24,7 @@ MIN_MASS = 0.01
 
 def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_identity: str) -> str:
     """Names everything that can change a judgement: weights, format, wrapper, decoding."""
-    facts = {
+    facts: dict[str, Any] = {
         "model": model_identity,
         "engine": config.kind,
         "format": fmt.digest,
@@ -39,17 +42,30 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
         "length": [config.max_model_len, config.over_long],
         "script": config.script,
     }
+    if (tie := ratings_tie(config)) is not None:
+        facts["ratings_tie"] = tie
     return fingerprint_of(config.model, fmt.name, facts)
 
 
 class GenerativeJudge:
-    """Judges one input at a time; many at once is the caller's business."""
+    """Judges one input at a time; many at once is the caller's business.
 
-    def __init__(self, config: JudgeConfig, fmt: JudgeFormat, engine: Engine, name: str) -> None:
+    tie: with a number, two responses are compared by their ratings, and tie at most so far apart.
+    """
+
+    def __init__(
+        self,
+        config: JudgeConfig,
+        fmt: JudgeFormat,
+        engine: Engine,
+        name: str,
+        tie: float | None = None,
+    ) -> None:
         self.config = config
         self.format = fmt
         self.engine = engine
         self.name = name
+        self.tie = tie
 
     async def judge(self, item: JudgeInput) -> Judgement:
         """Rate one response, or compare two in the given order. A `direct` input is rated at the
@@ -68,6 +84,12 @@ class GenerativeJudge:
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(seen)))
 
     async def _judge(self, item: JudgeInput) -> Judgement:
+        if item.kind == "single" or self.tie is None:
+            return await self._asked(item)
+        alone = [JudgeInput(item.query, (text,), direct=True) for text in item.responses]
+        return by_ratings([await self._asked(one) for one in alone], self.tie)
+
+    async def _asked(self, item: JudgeInput) -> Judgement:
         for text in (item.query, *item.responses):
             require_unicode(text)
         config = self.config
@@ -88,7 +110,7 @@ class GenerativeJudge:
         if item.kind == "single":
             judgement = await self._rating(prepared, own, item.responses, critique)
         else:
-            judgement = await self._verdict(prepared, own, item.responses)
+            judgement = await self._verdict(prepared, own, item.responses, critique)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
         seen += () if own.finished else ("output_truncated",)
@@ -99,7 +121,7 @@ class GenerativeJudge:
     ) -> Judgement:
         slot, scale = self.format.slot("single"), self.format.scale
         parsed = parse_rating(own.text, self.format, responses)
-        forced = isinstance(parsed, ParseFailure)
+        forced = critique and isinstance(parsed, ParseFailure)
         if isinstance(parsed, ParseFailure):
             keep, opening = parsed.end, slot.force if own.text else slot.force.lstrip()
         else:
@@ -131,7 +153,7 @@ class GenerativeJudge:
         return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage)
 
     async def _verdict(
-        self, prepared: Prepared, own: Generation, responses: Sequence[str]
+        self, prepared: Prepared, own: Generation, responses: Sequence[str], critique: bool
     ) -> Judgement:
         slot = self.format.pairwise
         assert slot is not None  # render() has refused formats without one
@@ -149,7 +171,7 @@ class GenerativeJudge:
             Outcome.OK,
             verdict=slot.canonical[label],
             confidence=confidence,
-            forced=True,
+            forced=critique,
             usage=usage,
         )
 

@@ -59,8 +59,8 @@ class JudgeHealth:
 
     def figures(self) -> dict[str, float]:
         """`failure_rate`: share of judgements that are not ok. `forced_rate`: share of those ok
-        whose verdict was forced. `saturation`: share of the commonest rating among all. NaN where
-        nothing is known; shares are 0..1.
+        whose verdict was forced; none is where no critique was asked for. `saturation`: share of
+        the commonest rating among all. NaN where nothing is known; shares are 0..1.
 
         `length_correlation`: see below. `length_drift`: how far it lies from what it was over the
         first `least` judgements, 0..2.

@@ -7,7 +7,7 @@ from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
-from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, resolve
+from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
 
 
@@ -54,7 +54,8 @@ def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
     if isinstance(fmt, ScalarFormat):
         return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
     wrapper = format_and_wrapper(config)[1]
-    return GenerativeJudge(config, fmt, make_engine(config, model, wrapper), name)
+    engine = make_engine(config, model, wrapper)
+    return GenerativeJudge(config, fmt, engine, name, ratings_tie(config))
 
 
 def judge_name(config: JudgeConfig) -> str:

@@ -28,10 +28,14 @@ class ResolvedModel:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
+    """ratings_tie: set where the model compares by ratings: expected ratings at most so far apart
+    tie. None where its own comparisons count."""
+
     name: str
     format: str
     wrapper: str
     about: str
+    ratings_tie: float | None = None
 
 
 @lru_cache
@@ -46,6 +50,12 @@ def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
     known = known_models().get(config.model) or known_models()["default"]
     fmt = known.format if config.format == "auto" else config.format
     return fmt, known.wrapper if config.wrapper == "auto" else config.wrapper
+
+
+def ratings_tie(config: JudgeConfig) -> float | None:
+    """How close expected ratings tie, for a model that compares by ratings; None for others."""
+    known = known_models().get(config.model) if config.kind == "vllm" else None
+    return known.ratings_tie if known else None
 
 
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
@@ -83,6 +93,13 @@ def resolve(config: EngineConfig) -> ResolvedModel:
 def critiques_of(config: JudgeConfig) -> int:
     """How many critiques of a response a judge is asked for; a scalar model says one thing."""
     return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
+
+
+def compares(config: JudgeConfig) -> bool:
+    """Whether a judge can break a tie of ratings by comparing; equal scores of a scalar model stay
+    equal when it does."""
+    fmt = format_of(config)
+    return isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
 
 
 def _device() -> str:

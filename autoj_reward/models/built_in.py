@@ -141,7 +141,7 @@ def merge_scalar(
         if not any(name.endswith("score.weight") for name in weights.keys()):  # noqa: SIM118
             raise ModelError(
                 f"{adapter}: the adapter has no reward head (score.weight): train it by "
-                "autoj_reward.training.scalar.train"
+                "autoj train scalar"
             )
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # it would say that the head, which the adapter has, is missing

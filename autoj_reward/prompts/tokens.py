@@ -167,7 +167,8 @@ class PromptTokenizer:
     def fit(
         self, prompt: Prompt, budget: int, cut: OverLong = "truncate"
     ) -> tuple[Prompt, list[int], bool]:
-        """Cut the responses until the prompt has at most `budget` tokens.
+        """Cut the responses until the prompt has at most `budget` tokens, the longest of them
+        first, until they are equally long.
 
         cut: what a response loses: its middle, its end or its start.
         Returns the prompt, its ids and whether anything was cut. InputRejected if the rest of the
@@ -179,18 +180,18 @@ class PromptTokenizer:
         parts = [part for message in prompt for part in message.parts if part.response]
         spelled = {part: self._text(part.text) for part in parts}
         fixed = len(ids) - sum(len(spelled[part]) for part in parts)
-        room = (budget - fixed) // max(1, len(parts)) - 8
-        while room >= 16:
+        room = budget - fixed
+        while (level := _level([len(spelled[part]) for part in parts], room)) >= 16:
             shorter = tuple(
                 replace(
-                    m, parts=tuple(self._cut(p, spelled.get(p, []), room, cut) for p in m.parts)
+                    m, parts=tuple(self._cut(p, spelled.get(p, []), level, cut) for p in m.parts)
                 )
                 for m in prompt
             )
             ids = self.ids(shorter)
             if len(ids) <= budget:
                 return shorter, ids, True
-            room -= max(8, (len(ids) - budget) // max(1, len(parts)))
+            room -= len(ids) - budget
         raise InputRejected(
             f"the query and the template take {fixed} of {budget} prompt tokens and leave no room "
             "for the response: raise max_model_len or shorten the query"
@@ -230,6 +231,17 @@ class PromptTokenizer:
             if len(spelled) <= end and text.startswith(spelled) and ids[n - 1] not in self._control:
                 return list(ids[:n]), len(spelled)
         return [], 0
+
+
+def _level(lengths: Sequence[int], room: int) -> int:
+    """The length to which the longer are cut, so that all of them take at most `room`."""
+    level = 0
+    for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        level = room // left
+        if length > level:
+            break
+        room -= length
+    return level
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from ray import serve
 
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.journal import Sampled
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -54,7 +55,7 @@ class ServedJudge:
     """JudgeReplica as a Serve deployment."""
 
     async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
-        self._replica = JudgeReplica(config, on_death=end_process)
+        self._replica = JudgeReplica(make_judge(config), on_death=end_process)
         await self._replica.start()
 
     async def stream(self, items: list[JudgeInput]) -> AsyncIterator[list[tuple[int, Judgement]]]:

@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from operator import itemgetter
 
-from autoj_reward.config import JudgeConfig, PolicyConfig
+from autoj_reward.config import PolicyConfig
 from autoj_reward.engine.base import Sampling, counted
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Sampled
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.judge.make import make_engine, make_judge
+from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import resolve
@@ -28,22 +28,17 @@ def policy_name(config: PolicyConfig) -> str:
 
 
 class JudgeReplica:
-    """One engine with a judge on it.
+    """A judge on its engine, neither yet started.
 
     A dead engine ends the process at once (`on_death`), so that whoever supervises it starts a new
     one; a replica that lived on would swallow requests until its next health check.
-
-    judge: a config, or the judge itself.
     """
 
     def __init__(
-        self,
-        judge: JudgeConfig | GenerativeJudge | ScalarReward,
-        on_death: Callable[[], None] | None = None,
+        self, judge: GenerativeJudge | ScalarReward, on_death: Callable[[], None] | None = None
     ) -> None:
-        self._judge = make_judge(judge) if isinstance(judge, JudgeConfig) else judge
-        self._engine = self._judge.engine
-        self.judge_name = self._judge.name
+        self._judge, self._engine = judge, judge.engine
+        self.judge_name = judge.name
         self._on_death = on_death
 
     async def start(self) -> None:

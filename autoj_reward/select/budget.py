@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autoj_reward.select.choose import choose
 from autoj_reward.select.race import Ask, Race, Spending, Standing
-from autoj_reward.select.tie_break import Compare, select
-from autoj_reward.types import Candidate, Comparison, Judgement, Selection
+from autoj_reward.types import Candidate, Judgement, Selection
 
 FINALS = 0.25
 """Share of the budget kept for comparisons where `pairwise` is the first tie-break."""
@@ -54,7 +54,7 @@ async def select_within(
     long as no candidate has a value, the next one gets its first critique. In tokens that is exact
     as far as lengths are equal. What the judge never wrote, since it failed before, costs nothing.
 
-    1. Copies (`copies.originals`) are judged once, as the first of them.
+    1. Copies, the very same text, are judged once, as the first of them.
     2. Cheap pass: the expected rating at the slot right after the prompt, of every original.
     3. Critiques in waves, highest cheap rating first: one, whose length tells what the cheap pass
        was worth, then each time half of what the budget still allows. After a wave, whoever waits
@@ -65,7 +65,7 @@ async def select_within(
        then the best by mean and all whose mean is less than `Bound.z` standard errors of the
        difference below it get one more, until there is no such other, k is reached or the budget
        is used up.
-    5. The best is chosen by `tie_break.select` among those that were judged; `pairwise` plays
+    5. The best is chosen by `choose.choose` among those that were judged; `pairwise` plays
        while the budget lasts, and a match that it does not allow decides nothing. Where it is the
        first rule, a quarter of the budget is kept for it.
 
@@ -82,18 +82,12 @@ async def select_within(
         await race.repeat(kept)
     found = race.judgements()
     judged = [i for i in race.entrants if i in race.samples]
-    compare: Compare | None = None
-    if pairwise:
-
-        async def compare(i: int, j: int) -> Comparison:
-            return await race.compare(judged[i], judged[j])
-
-    chosen = await select(
+    chosen = await choose(
         [candidates[i] for i in judged],
         [found[i] for i in judged],
         view=view,
         rules=rules,
-        compare=compare,
+        compare=race.compare if pairwise else None,
     )
     chosen = Selection(
         judged[chosen.index],

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.select.bounds import Bound, slot_variance, spread_of_means
-from autoj_reward.select.copies import originals
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Outcome, Usage, Verdict
 
 Ask = Callable[[Sequence[JudgeInput]], Awaitable[list[Judgement]]]
@@ -18,7 +17,7 @@ Ask = Callable[[Sequence[JudgeInput]], Awaitable[list[Judgement]]]
 
 class Fate(StrEnum):
     """What became of a candidate: judged in full, abandoned after its cheap reading because it
-    could not win or because the budget was used up, or taken for a copy of another."""
+    could not win or because the budget was used up, or the same text as another."""
 
     JUDGED = "judged"
     CANNOT_WIN = "cannot_win"
@@ -75,9 +74,11 @@ class Race:
     ) -> None:
         self._candidates, self._ask, self._k, self._view = candidates, ask, k, view
         texts = [c.response for c in candidates]
-        self._original = originals(texts) if share < 1 else list(range(len(texts)))
+        # Copies are the very same text: a word more or less may be all that is right or wrong.
+        first = {text: i for i, text in reversed(list(enumerate(texts)))}
+        self._original = [first[t] if share < 1 else i for i, t in enumerate(texts)]
         self.entrants = sorted(set(self._original))
-        self._full = k * len(set(texts))
+        self._full = k * len(first)
         self._share = share
         self._glances: dict[int, Judgement] = {}
         self._slot = 0.0
@@ -180,13 +181,16 @@ class Race:
                 return
             await self.critique(wanted)
 
-    async def compare(self, i: int, j: int) -> Comparison:
-        """Both orders, or FAILED if the budget does not allow them."""
+    async def compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
+        """Both orders of each (query, first, second), or FAILED if the budget does not allow
+        them."""
+        return [await self._compare(*pair) for pair in pairs]
+
+    async def _compare(self, query: str, first: str, second: str) -> Comparison:
         if self._room() < 2:
             return Comparison(Verdict.FAILED, (), "the budget was used up")
-        query = self._candidates[i].query
-        pair = self._candidates[i].response, self._candidates[j].response
-        answers = await self._ask([JudgeInput(query, pair), JudgeInput(query, pair[::-1])])
+        orders = (first, second), (second, first)
+        answers = await self._ask([JudgeInput(query, order) for order in orders])
         self._orders += answers
         return swap_consistent(*answers)
 

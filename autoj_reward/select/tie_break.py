@@ -1,58 +1,17 @@
-"""Best-of-N: the highest-rated candidate, and a stated list of rules among equals."""
+"""Rules among equals: each leaves those of the tied that it does not put behind another."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from autoj_reward.types import Candidate, Comparison, Judgement, Selection, Verdict
+from autoj_reward.types import Verdict
 
-Compare = Callable[[int, int], Awaitable[Comparison]]
-"""Compares two candidates of the group, by index, in both orders."""
-
-
-async def select(
-    candidates: Sequence[Candidate],
-    judgements: Sequence[Judgement],
-    *,
-    view: str = "rating",
-    rules: Sequence[str] = ("policy_logprob", "expected_rating", "pairwise", "first"),
-    compare: Compare | None = None,
-) -> Selection:
-    """Choose among the candidates of one query (paper, section 6.3).
-
-    The best `view` wins. Equals are narrowed rule by rule until one is left:
-    policy_logprob - highest, used only if every tied candidate has one;
-    expected_rating - highest, used only if every tied candidate has one;
-    pairwise - knock-out in index order: a match is won only if both orders agree, and a challenger
-        that cannot be told from the champion stays beside it, so ties decide nothing;
-    first - lowest index; also the last resort.
-    Judgements that abstain never win unless all do: then the first candidate, rule `all_failed`.
-    """
-    values = [j.view(view) for j in judgements]
-    scored = [i for i, v in enumerate(values) if v is not None]
-    if not scored:
-        return Selection(0, "all_failed")
-    best = max(v for v in values if v is not None)
-    tied = [i for i in scored if values[i] == best]
-    if len(tied) == 1:
-        return Selection(tied[0], "only" if len(candidates) == 1 else view)
-    left = list(tied)
-    matches: list[tuple[int, int, Verdict]] = []
-    for rule in rules:
-        if rule == "policy_logprob":
-            left = _highest(left, [c.policy_logprob for c in candidates])
-        elif rule == "expected_rating":
-            left = _highest(left, [j.view("expected") for j in judgements])
-        elif rule == "pairwise" and compare is not None:
-            left = await _knock_out(left, compare, matches)
-        elif rule == "first":
-            left = left[:1]
-        if len(left) == 1:
-            return Selection(left[0], rule, tuple(tied), tuple(matches))
-    return Selection(left[0], "first", tuple(tied), tuple(matches))
+Meet = Callable[[int, int], Awaitable[Verdict]]
+"""The verdict of two candidates of a group, by index: FIRST if the first beats the second."""
 
 
-def _highest(left: list[int], values: Sequence[float | None]) -> list[int]:
+def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
+    """Those with the highest value; all of them if one has none."""
     own = [values[i] for i in left]
     if any(v is None for v in own):
         return left
@@ -60,16 +19,21 @@ def _highest(left: list[int], values: Sequence[float | None]) -> list[int]:
     return [i for i, v in zip(left, own, strict=True) if v == best]
 
 
-async def _knock_out(
-    left: list[int], compare: Compare, matches: list[tuple[int, int, Verdict]]
-) -> list[int]:
-    """Challengers meet the champion in turn; whoever cannot be told from it stays in."""
-    champions = [left[0]]
-    for challenger in left[1:]:
-        verdict = (await compare(champions[0], challenger)).verdict
-        matches.append((champions[0], challenger, verdict))
-        if verdict is Verdict.SECOND:
-            champions = [challenger]
-        elif verdict is not Verdict.FIRST:
-            champions.append(challenger)
-    return champions
+async def knock_out(left: list[int], meet: Meet) -> list[int]:
+    """Those whom nobody beat, in index order, after at most 2 (n - 1) matches of n candidates.
+
+    Each challenger in turn meets those who stand, the first of them first, and goes on as long as
+    it wins. A match throws out the one who lost it. One that is a tie, inconsistent or failed
+    throws out nobody: the challenger stands behind the others and the next one comes. So every
+    match but one a challenger costs a candidate its place.
+    """
+    standing: list[int] = []
+    for challenger in left:
+        verdict = Verdict.SECOND
+        while standing and verdict is Verdict.SECOND:
+            verdict = await meet(standing[0], challenger)
+            if verdict is Verdict.SECOND:
+                standing.pop(0)
+        if verdict is not Verdict.FIRST:
+            standing.append(challenger)
+    return standing

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from autoj_reward.config import FailureConfig
 from autoj_reward.errors import BudgetExceeded
+from autoj_reward.trainer.shaping import require_groups
 from autoj_reward.types import Judgement, Outcome
 
 CHANCE = 1e-5
@@ -67,7 +68,8 @@ def _at_least(failed: int, seen: int, share: float) -> float:
 
 
 class Fallback:
-    """Fills in for failed judgements where a trainer must have a number.
+    """Fills in for failed judgements where a trainer must have a number. The number depends on the
+    call alone: not on the process, nor on what was asked before.
 
     neutral: the shaped middle of the judge's scale.
     """
@@ -75,19 +77,18 @@ class Fallback:
     def __init__(self, config: FailureConfig, neutral: float) -> None:
         self._config = config
         self._neutral = neutral
-        self._sum, self._count = 0.0, 0
         self.used = 0
 
     def fill(self, values: Sequence[float | None], groups: Sequence[str]) -> list[float]:
-        """Numbers in the same order. `group` takes the mean of the group's valid values, and
-        the run's running mean for a group without any; before the run has one, the neutral value.
+        """Numbers in the same order. `group` takes the mean of the group's valid values, and the
+        neutral value for a group without any; ConfigError for a response without a group.
         """
+        if self._config.fallback == "group":
+            require_groups("failures.fallback", groups)
         valid: dict[str, list[float]] = {}
         for value, group in zip(values, groups, strict=True):
             if value is not None:
                 valid.setdefault(group, []).append(value)
-                self._sum += value
-                self._count += 1
         return [
             self._substitute(valid.get(group, [])) if value is None else value
             for value, group in zip(values, groups, strict=True)
@@ -100,4 +101,4 @@ class Fallback:
             return rule
         if rule == "group" and group:
             return sum(group) / len(group)
-        return self._sum / self._count if self._count else self._neutral
+        return self._neutral

@@ -14,18 +14,14 @@ import asyncio
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoj_reward.config import RewardConfig, load_config
 from autoj_reward.errors import ConfigError
-from autoj_reward.models import format_of
 from autoj_reward.prompts.render import CONTROL
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import row_figures
 from autoj_reward.types import Candidate
-
-if TYPE_CHECKING:
-    pass
 
 
 def reward_func(
@@ -47,25 +43,21 @@ async def get_reward(
 ) -> dict[str, Any]:
     """The answer of `/get_reward`, in plain lists of one number a row.
 
-    Raises BudgetExceeded when too many judgements have failed; failures below that get the
-    configured fallback, since None would crash the training.
+    Every row has the same extra_logs, since OpenRLHF joins rows by the names of the first. Raises
+    BudgetExceeded when too many judgements have failed; failures below that get the configured
+    fallback, since None would crash the training. Raises ConfigError for a lone row where the
+    config needs its group, as OpenRLHF asks since 0.9.1.
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     candidates = [split(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
     rewards = await model.rewards(candidates)
     numbers = model.numbers(rewards, candidates)
-    fmt = format_of(model.config.judge)
-    raw = [fmt.neutral if r.raw is None else r.raw for r in rewards]
-    figures = batch_figures(rewards, candidates)
+    rows = [row_figures(reward, model.format.neutral) for reward in rewards]
     return {
         "rewards": numbers,
-        "scores": [fmt.share(value) for value in raw],
-        "extra_logs": {
-            name.replace("/", "_"): [value] * len(numbers)
-            for name, value in figures.items()
-            if value == value  # NaN has no JSON form
-        },
+        "scores": [model.format.share(row["judge_raw"]) for row in rows],
+        "extra_logs": {name: [row[name] for row in rows] for name in rows[0]},
     }
 
 

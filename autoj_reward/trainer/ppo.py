@@ -11,7 +11,7 @@ the row, so on the one that PPO reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.text import Turn, query_text
 from autoj_reward.types import Candidate
@@ -33,8 +34,10 @@ class PPOReward(nn.Module):
         plain or as messages}; `prompt_table` makes one.
     figures: the `judge/…` figures of the last batch, for a callback to log.
 
-    Failed judgements get the configured fallback. Raises ConfigError for a tokenizer or prompts
-    that cannot be told apart, BudgetExceeded when too many judgements fail.
+    The judge reads a response up to its first pad or end token, which is where TRL masks it; in a
+    query both may be spelled. Failed judgements get the configured fallback. Raises ConfigError for
+    a tokenizer or prompts that cannot be told apart and for a config that needs several responses
+    of a query at once, BudgetExceeded when too many judgements fail.
     """
 
     base_model_prefix = "judge"
@@ -43,6 +46,7 @@ class PPOReward(nn.Module):
         self, model: RewardModel, tokenizer: Any, prompts: Mapping[tuple[int, ...], Turn]
     ) -> None:
         super().__init__()
+        refuse_groups(model.config, "PPO samples one response of a query")
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
             raise ConfigError(
                 f"the tokenizer's pad token is {tokenizer.pad_token!r} and its end of sequence "
@@ -50,7 +54,7 @@ class PPOReward(nn.Module):
                 "the tokenizer a pad token of its own (SmolLM2: <|endoftext|>)"
             )
         self.config = SimpleNamespace(model_type="judge", num_labels=1)
-        self.judge = _Judge(model, tokenizer, _Prompts(prompts))
+        self.judge = _Judge(model, tokenizer, _Prompts(prompts, tokenizer.pad_token_id))
         self.score = nn.Identity()
 
     @property
@@ -70,10 +74,9 @@ class _Judge(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
         """hidden_states: ([batch, length, 1] float32,), the reward of the row at every token."""
-        rows = [
-            row[mask.bool()].tolist() for row, mask in zip(input_ids, attention_mask, strict=True)
-        ]
-        candidates = [self._candidate(row) for row in rows]
+        # TRL has put 0 for the pads, those in a prompt too.
+        rows = input_ids.masked_fill(~attention_mask.bool(), self._tokenizer.pad_token_id)
+        candidates = [self._candidate(row) for row in rows.tolist()]
         rewards = self._model.rewards_now(candidates)
         self.figures = batch_figures(rewards, candidates)
         numbers = self._model.numbers(rewards, candidates)
@@ -81,10 +84,9 @@ class _Judge(nn.Module):
         return SimpleNamespace(hidden_states=(state[:, None, None].expand(*input_ids.shape, 1),))
 
     def _candidate(self, ids: list[int]) -> Candidate:
-        prompt, length = self._prompts.find(ids)
-        response = ids[length:]
-        if self._tokenizer.eos_token_id in response:
-            response = response[: response.index(self._tokenizer.eos_token_id)]
+        prompt, rest = self._prompts.find(ids)
+        ends = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id)
+        response = list(takewhile(lambda token: token not in ends, rest))
         return Candidate(
             query_text(prompt), self._tokenizer.decode(response, skip_special_tokens=True)
         )
@@ -93,10 +95,12 @@ class _Judge(nn.Module):
 class _Prompts:
     """Prompts by their token ids, told from what follows them."""
 
-    def __init__(self, prompts: Mapping[tuple[int, ...], Turn]) -> None:
-        if not prompts:
+    def __init__(self, given: Mapping[tuple[int, ...], Turn], pad: int) -> None:
+        if not given:
             raise ConfigError("PPOReward needs the prompts of the dataset")
-        self._prompts = dict(prompts)
+        self._pad = pad
+        prompts = {tuple(self._without_padding(ids)): prompt for ids, prompt in given.items()}
+        self._prompts = prompts
         self._lengths = sorted({len(ids) for ids in prompts}, reverse=True)
         ordered = sorted(prompts)
         for shorter, longer in pairwise(ordered):
@@ -107,16 +111,21 @@ class _Prompts:
                     f"{query_text(prompts[longer])!r:.80}. Use a chat template, which ends prompts"
                 )
 
-    def find(self, ids: Sequence[int]) -> tuple[Turn, int]:
-        """The prompt that the ids open with, and its length in tokens."""
+    def find(self, row: Sequence[int]) -> tuple[Turn, Sequence[int]]:
+        """The prompt that a row opens with after its padding, and the ids that follow it."""
+        ids = self._without_padding(row)
         for length in self._lengths:
             found = self._prompts.get(tuple(ids[:length]))
-            if found is not None and len(ids) >= length:
-                return found, length
+            if found is not None:
+                return found, ids[length:]
         raise InputError(
             f"no prompt of the dataset opens this row of {len(ids)} tokens: give PPOReward the "
             "prompts with the ids of train_dataset and eval_dataset"
         )
+
+    def _without_padding(self, ids: Sequence[int]) -> Sequence[int]:
+        start = next((i for i, token in enumerate(ids) if token != self._pad), len(ids))
+        return ids[start:]
 
 
 def prompt_table(rows: Sequence[Mapping[str, Any]], prompts: Sequence[Turn]) -> dict[Any, Turn]:

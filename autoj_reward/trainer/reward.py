@@ -26,6 +26,8 @@ from autoj_reward.types import Candidate, Comparison, Judgement
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
 """Rewards kept for the next log entry."""
+GRACE_S = 5.0
+"""Seconds that work on the judge's loop has to end after the judge was closed."""
 T = TypeVar("T")
 
 
@@ -42,6 +44,7 @@ class Reward:
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
+    format: of the judge, with the scale of its ratings.
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
     health: of the judge over its last judgements; alarms are logged as warnings when they rise.
 
@@ -60,7 +63,8 @@ class RewardModel:
     def _reset(self) -> None:
         self._budget = FailureBudget(self.config.failures)
         self._shape = Shaper(self.config.shaping)
-        neutral = self._shape.neutral(format_of(self.config.judge).neutral)
+        self.format = format_of(self.config.judge)
+        neutral = self._shape.neutral(self.format.neutral)
         self._fallback = Fallback(self.config.failures, neutral)
         self._recent: deque[tuple[Candidate, Reward]] = deque(maxlen=RECENT)
         self.waited_s = 0.0
@@ -112,7 +116,8 @@ class RewardModel:
         return await self._stack.enter_async_context(open_reward(self.config, journal=journal))
 
     def close(self) -> None:
-        """Stop what this run started. The object may be opened again."""
+        """Stop what this run started; calls under way end with EngineUnavailable. The object may be
+        opened again."""
         with self._lock:
             if self._loop is not None:
                 self._stop()
@@ -120,13 +125,23 @@ class RewardModel:
     def _stop(self) -> None:
         assert self._loop is not None and self._thread is not None
         try:
-            asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
             self._client, self._loop, self._thread = None, None, None
             self._stack = AsyncExitStack()
+
+    async def _end(self) -> None:
+        """Close the judge, and leave nobody waiting for an answer of a loop that has stopped."""
+        await self._stack.aclose()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:  # calls of the judge end at once, with their error; `run` may hold other work
+            _, left = await asyncio.wait(left, timeout=GRACE_S)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]:
         """`rewards` for callers without an event loop."""
@@ -141,7 +156,8 @@ class RewardModel:
         return await asyncio.wrap_future(self._submit(self._rewards(candidates)))
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
-        """The rewards' values, with the configured fallback where one abstains."""
+        """The rewards' values, with the configured fallback where one abstains. ConfigError for a
+        lone response where its group decides."""
         return self._fallback.fill([r.value for r in rewards], [_group(c) for c in candidates])
 
     def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
-from autoj_reward.config import ShapingConfig
+from autoj_reward.config import RewardConfig, ShapingConfig
+from autoj_reward.errors import ConfigError
 
 EPSILON = 1e-4
 """Added to standard deviations, as TRL's GRPO does: a group of equals gets 0, not infinity."""
+
+
+def refuse_groups(config: RewardConfig, why: str) -> None:
+    """ConfigError that names each setting which needs all responses of a query in one call."""
+    found = {
+        "reward.shaping.whiten": config.shaping.whiten,
+        "reward.failures.fallback": config.failures.fallback,
+    }
+    for key, value in found.items():
+        if value == "group":
+            raise ConfigError(
+                f"{key} is group, which needs all responses of a query in one call, and {why}: "
+                "choose another, and let the trainer normalise its groups"
+            )
+
+
+def require_groups(key: str, groups: Sequence[str]) -> None:
+    """ConfigError where the call has a response without another of its query to compare it with."""
+    lone = [group for group, n in Counter(groups).items() if n == 1]
+    if lone:
+        raise ConfigError(
+            f"{key} is group, which needs all responses of a query in one call, and this call has "
+            f"one response of {lone[0]!r:.80}: choose another, and let the trainer normalise its "
+            "groups"
+        )
 
 
 class Shaper:
@@ -16,21 +43,22 @@ class Shaper:
 
     def __init__(self, config: ShapingConfig) -> None:
         self._config = config
-        self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     def __call__(
         self, raw: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
     ) -> list[float | None]:
-        """Shaped rewards. lengths: characters of each response; groups: one name a query."""
+        """Shaped rewards. lengths: characters of each response; groups: one name a query.
+
+        ConfigError for a lone response where the group decides.
+        """
         c = self._config
         shaped = [
             None if r is None else self._clip((r - c.length_penalty * n / 1000) * c.scale + c.shift)
             for r, n in zip(raw, lengths, strict=True)
         ]
         if c.whiten == "group":
-            return self._by_group(shaped, groups)
-        if c.whiten == "running":
-            return self._by_run(shaped)
+            require_groups("shaping.whiten", groups)
+            return _by_group(shaped, groups)
         return shaped
 
     def neutral(self, middle: float) -> float:
@@ -45,30 +73,18 @@ class Shaper:
         low, high = self._config.clip
         return min(high, max(low, value))
 
-    def _by_group(
-        self, values: Sequence[float | None], groups: Sequence[str]
-    ) -> list[float | None]:
-        own: dict[str, list[float]] = {}
-        for value, group in zip(values, groups, strict=True):
-            if value is not None:
-                own.setdefault(group, []).append(value)
-        means = {group: sum(found) / len(found) for group, found in own.items()}
-        spreads = {
-            group: math.sqrt(sum((v - means[group]) ** 2 for v in found) / max(1, len(found) - 1))
-            for group, found in own.items()
-        }
-        return [
-            None if v is None else (v - means[g]) / (spreads[g] + EPSILON)
-            for v, g in zip(values, groups, strict=True)
-        ]
 
-    def _by_run(self, values: Sequence[float | None]) -> list[float | None]:
-        """By mean and standard deviation of all rewards so far, this batch included (Welford)."""
-        for value in values:
-            if value is not None:
-                self._count += 1
-                delta = value - self._mean
-                self._mean += delta / self._count
-                self._squares += delta * (value - self._mean)
-        spread = math.sqrt(self._squares / max(1, self._count - 1))
-        return [None if v is None else (v - self._mean) / (spread + EPSILON) for v in values]
+def _by_group(values: Sequence[float | None], groups: Sequence[str]) -> list[float | None]:
+    own: dict[str, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        if value is not None:
+            own.setdefault(group, []).append(value)
+    means = {group: sum(found) / len(found) for group, found in own.items()}
+    spreads = {
+        group: math.sqrt(sum((v - means[group]) ** 2 for v in found) / max(1, len(found) - 1))
+        for group, found in own.items()
+    }
+    return [
+        None if v is None else (v - means[g]) / (spreads[g] + EPSILON)
+        for v, g in zip(values, groups, strict=True)
+    ]

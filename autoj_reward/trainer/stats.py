@@ -52,6 +52,27 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     }
 
 
+def row_figures(reward: Reward, middle: float) -> dict[str, float]:
+    """Figures of one reward, the same names whatever failed and every value finite.
+
+    `judge_<outcome>`, `judge_forced`, `judge_flagged`: 0 or 1. `judge_raw`: before shaping, and the
+    middle of the judge's scale if it abstains. The others as in `batch_figures`.
+    """
+    judgement = reward.judgement
+    outcomes = {
+        f"judge_{outcome.value}": float(judgement.outcome is outcome)
+        for outcome in Outcome
+        if outcome is not Outcome.ABANDONED
+    }
+    return outcomes | {
+        "judge_raw": middle if reward.raw is None else reward.raw,
+        "judge_forced": float(judgement.forced),
+        "judge_flagged": float(bool(judgement.flags)),
+        "judge_tokens_in": float(judgement.usage.tokens_in),
+        "judge_tokens_out": float(judgement.usage.tokens_out),
+    }
+
+
 def health_figures(health: JudgeHealth) -> dict[str, float]:
     """`judge/window_<figure>` over the last judgements of the run, NaN where nothing is known, and
     `judge/alarm_<figure>`: 1 while it is out of its bounds, else 0. See `JudgeHealth`."""

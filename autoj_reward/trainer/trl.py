@@ -4,16 +4,20 @@
         trainer = GRPOTrainer(model, reward_funcs=GRPOReward(reward).judge, ...)
 
 Prompts and completions may be plain or conversational. The judge's failures become None, which
-GRPO and RLOO leave out of the group (TRL 1.6 and later); online DPO must have numbers and gets the
-configured fallback. A run whose failure budget is spent ends with BudgetExceeded.
+GRPO and RLOO leave out of the group (TRL 1.6 and later). Online DPO leaves out pairs that the judge
+does not decide, with the trainer of `autoj_reward.trainer.online_dpo`. A run whose failure budget
+is spent ends with BudgetExceeded.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.reward import Reward, RewardModel
+from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.text import Turn, query_text, response_text
 from autoj_reward.types import Candidate, Verdict
@@ -32,9 +36,15 @@ def candidates(prompts: Sequence[Turn], completions: Sequence[Turn]) -> list[Can
 
 class GRPOReward:
     """Reward functions for GRPOTrainer and RLOOTrainer: pass `judge`, or `judge_sync` to a trainer
-    that takes no async functions. Other columns of the dataset are accepted and not used."""
+    that takes no async functions. Other columns of the dataset are accepted and not used.
+
+    Raises ConfigError for a config that needs a query's responses in one call where several
+    processes may split them.
+    """
 
     def __init__(self, model: RewardModel) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            refuse_groups(model.config, "several processes may split them")
         self.model = model
 
     async def judge(
@@ -80,37 +90,73 @@ def _logged(
 
 
 class OnlineDPOReward:
-    """Reward functions for OnlineDPOTrainer, which lays out all first completions, then all second.
+    """Reward functions for online DPO, which lays out all first completions, then all second.
 
-    `judge` rates each completion alone. `compare` lets the swap-consistent comparison order them:
-    1 and 0 for the better and the worse, 0.5 each for a tie, for orders that disagree and for a
-    failure, so that such a pair has no margin.
+    `judge` rates each completion alone; a pair is undecided if the rewards are equal or one failed.
+    `compare` lets the swap-consistent comparison order them: 1 and 0 for the better and the worse;
+    a pair is undecided if it is a tie, the orders disagree or one failed. Both completions of an
+    undecided pair get the same, None after a failure.
+
+    TRL's own trainer takes the first of two equal rewards for the better one. So both functions
+    raise ConfigError unless the trainer says that it leaves such pairs out.
     """
 
     def __init__(self, model: RewardModel) -> None:
         self.model = model
 
     def judge(
-        self, prompts: Sequence[Turn], completions: Sequence[Turn], **columns: Any
-    ) -> list[float]:
-        """Numbers for all completions; failures get the configured fallback."""
-        asked = candidates(prompts, completions)
-        return self.model.numbers(self.model.rewards_now(asked), asked)
+        self,
+        prompts: Sequence[Turn],
+        completions: Sequence[Turn],
+        ties_left_out: bool = False,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Rewards of all first completions, then of all second."""
+        _require_ties_left_out(ties_left_out)
+        first, second = _pairs(prompts, completions)
+        values = [found.value for found in self.model.rewards_now([*first, *second])]
+        pairs = list(zip(values[: len(first)], values[len(first) :], strict=True))
+        known = [(a, b) if a is not None and b is not None else (None, None) for a, b in pairs]
+        return [a for a, _ in known] + [b for _, b in known]
 
     def compare(
-        self, prompts: Sequence[Turn], completions: Sequence[Turn], **columns: Any
-    ) -> list[float]:
-        """Scores 1, 0.5 or 0 of all first completions, then of all second."""
-        asked = candidates(prompts, completions)
-        half, rest = divmod(len(asked), 2)
-        first, second = asked[:half], asked[half:]
-        if rest or any(a.query != b.query for a, b in zip(first, second, strict=True)):
-            raise ValueError(
-                "online DPO gives two completions of each prompt, all first ones before all second"
-            )
+        self,
+        prompts: Sequence[Turn],
+        completions: Sequence[Turn],
+        ties_left_out: bool = False,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Scores 1, 0.5, 0 or None of all first completions, then of all second."""
+        _require_ties_left_out(ties_left_out)
+        first, second = _pairs(prompts, completions)
         found = self.model.compare_now(
             [(a.query, a.response, b.response) for a, b in zip(first, second, strict=True)]
         )
-        won = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
-        scores = [won.get(comparison.verdict, 0.5) for comparison in found]
-        return [*scores, *(1 - score for score in scores)]
+        scores = [SCORES.get(comparison.verdict) for comparison in found]
+        return [*scores, *(None if score is None else 1 - score for score in scores)]
+
+
+SCORES = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0, Verdict.TIE: 0.5, Verdict.INCONSISTENT: 0.5}
+
+
+def _require_ties_left_out(left_out: bool) -> None:
+    if not left_out:
+        raise ConfigError(
+            "TRL's own OnlineDPOTrainer trains on an undecided pair as if its first response had "
+            "won: train with autoj_reward.trainer.online_dpo.DecidedPairsTrainer, which leaves "
+            "such pairs out and takes the same arguments"
+        )
+
+
+def _pairs(
+    prompts: Sequence[Turn], completions: Sequence[Turn]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """All first candidates, and all second."""
+    asked = candidates(prompts, completions)
+    half, rest = divmod(len(asked), 2)
+    first, second = asked[:half], asked[half:]
+    if rest or any(a.query != b.query for a, b in zip(first, second, strict=True)):
+        raise ValueError(
+            "online DPO gives two completions of each prompt, all first ones before all second"
+        )
+    return first, second

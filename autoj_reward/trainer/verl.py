@@ -19,8 +19,12 @@ from typing import Any
 from autoj_reward.config import RewardConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.shaping import refuse_groups
+from autoj_reward.trainer.stats import row_figures
 from autoj_reward.trainer.text import query_text
 from autoj_reward.types import Candidate
+
+ALONE = "verl asks for one response a call"
 
 
 async def compute_score(
@@ -33,8 +37,9 @@ async def compute_score(
 ) -> dict[str, float]:
     """The reward of one response. The keys are the same every time and every value is finite.
 
-    Raises InputError where `extra_info` has no query, BudgetExceeded when too many judgements of
-    this worker have failed; failures below that get the configured fallback.
+    Raises InputError where `extra_info` has no query, ConfigError where the config needs the other
+    responses of a query, BudgetExceeded when too many judgements of this worker have failed;
+    failures below that get the configured fallback.
     """
     return await score(_model(), solution_str, extra_info, query_key)
 
@@ -43,6 +48,7 @@ async def score(
     model: RewardModel, response: str, extra_info: Mapping[str, Any] | None, query_key: str
 ) -> dict[str, float]:
     """`compute_score` on a given reward model."""
+    refuse_groups(model.config, ALONE)
     query = (extra_info or {}).get(query_key)
     if query is None:
         raise InputError(
@@ -52,15 +58,7 @@ async def score(
     candidate = Candidate(query_text(query), response)
     [reward] = await model.rewards([candidate])
     [number] = model.numbers([reward], [candidate])
-    judgement = reward.judgement
-    return {
-        "score": number,
-        "judge_ok": float(judgement.ok),
-        "judge_raw": number if reward.raw is None else reward.raw,
-        "judge_forced": float(judgement.forced),
-        "judge_flagged": float(bool(judgement.flags)),
-        "judge_tokens_out": float(judgement.usage.tokens_out),
-    }
+    return {"score": number} | row_figures(reward, model.format.neutral)
 
 
 try:
@@ -79,6 +77,7 @@ class JudgeRewardManager(RewardManagerBase):
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
+        refuse_groups(_model().config, ALONE)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """data: a DataProto of one row, padded on the right of its responses.

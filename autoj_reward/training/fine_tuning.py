@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,8 @@ from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.io.rows import LISTED
-from autoj_reward.training.batches import accumulation
+from autoj_reward.training.adapters import linear_layers, lora_config
+from autoj_reward.training.run import accumulation
 from autoj_reward.types import BadRow
 
 
@@ -39,7 +41,8 @@ class FineTuningConfig(Block):
     batch_size: examples an optimizer step, over all processes; device_batch_size: of these, at a
         time on one device.
     learning_rate: peak, after a warm-up over the share `warmup` of all steps; then cosine to 0.
-    dtype: `auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU.
+    dtype: `auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU;
+        `bfloat16` is faster on a CPU that has instructions for it.
     save_steps: optimizer steps between checkpoints.
     """
 
@@ -89,7 +92,6 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
             f"{gpus} GPUs and one process: start it with accelerate launch, or show it "
             "one GPU by CUDA_VISIBLE_DEVICES"
         )
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(config.output / "logs")
     return {
         "output_dir": str(config.output),
         "per_device_train_batch_size": config.device_batch_size,
@@ -101,7 +103,7 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
         "adam_beta1": config.betas[0],
         "adam_beta2": config.betas[1],
         "weight_decay": config.weight_decay,
-        "bf16": on_gpu() and config.dtype != "float32",
+        "bf16": config.dtype == "bfloat16" or (on_gpu() and config.dtype != "float32"),
         "tf32": True if on_gpu() else None,
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_steps": config.save_steps,
@@ -130,32 +132,34 @@ def weights_dtype(config: FineTuningConfig) -> Any:
     import torch
 
     # Full weights stay in float32 beside bfloat16 arithmetic: updates of 1e-5 vanish in bfloat16.
-    frozen = torch.bfloat16 if on_gpu() and config.dtype != "float32" else torch.float32
+    half = config.dtype == "bfloat16" or (on_gpu() and config.dtype == "auto")
+    frozen = torch.bfloat16 if half else torch.float32
     return frozen if config.lora or config.dtype == "bfloat16" else torch.float32
 
 
 def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
     """The model with a fresh adapter for one of PEFT's tasks; with SEQ_CLS the head `score` is
     trained and saved whole beside it."""
-    import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    linear = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and ".layers." in name
-    }
-    return get_peft_model(
-        model,
-        LoraConfig(
-            r=lora.rank,
-            lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
-            target_modules=sorted(linear),
-            layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
-            task_type=task,
-        ),
+    blocks = list(range(lora.first_layer, model.config.num_hidden_layers))
+    config = lora_config(
+        lora.rank,
+        task,
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        target_modules=linear_layers(model),
+        layers_to_transform=blocks,
     )
+    return get_peft_model(model, config)
+
+
+def freeze_below(model: Any, first_layer: int) -> None:
+    """Train an adapter from this block up alone; what it has below stays as it is."""
+    for name, parameter in model.named_parameters():
+        block = re.search(r"\.layers\.(\d+)\.", name)
+        if block and int(block[1]) < first_layer:
+            parameter.requires_grad_(False)
 
 
 def save_weights(

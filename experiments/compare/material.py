@@ -188,5 +188,6 @@ def tie_threshold(rows: Sequence[Compared], gaps: Values) -> tuple[float, int]:
         for gap, row in zip(gaps, rows, strict=True)
         if gap is not None and row.source in (tied or {row.source})
     ]
-    found = search_tie_threshold(*map(list, zip(*usable, strict=True))) if usable else 0.0
+    labels = [label for _, label in usable]
+    found = search_tie_threshold([gap for gap, _ in usable], labels) if usable else 0.0
     return found, len(usable)

@@ -10,11 +10,10 @@ from typing import Any
 
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
 from autoj_reward.scenarios import Registry
 
-LIMITS = Limits()
 GIVEN_UP = ("rejecting", "peer_review")
 """Early scenarios that the authors removed (paper, Table 7)."""
 
@@ -46,10 +45,10 @@ def read_labelled(path: str, known: Registry) -> Rows[Labelled]:
     def build(line: int, value: Any) -> Labelled:
         fields = check.own_fields(value)
         own = "instruction" in fields
-        name = check.text(fields, "category" if own else "scenario", LIMITS, blank=False)
-        query = check.text(fields, "instruction" if own else "prompt", LIMITS, blank=False)
+        name = check.text(fields, "category" if own else "scenario", blank=False)
+        query = check.text(fields, "instruction" if own else "prompt", blank=False)
         if own and fields.get("input"):
-            query += " " + check.text(fields, "input", LIMITS)
+            query += " " + check.text(fields, "input")
         if name in GIVEN_UP:
             raise BadField("category", f"{name}: a scenario that was given up")
         if name not in known:

@@ -16,8 +16,8 @@ from typing import Any
 from autoj_reward.io.files import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
-from autoj_reward.training.batches import accumulation
 from autoj_reward.training.checkpoints import last_checkpoint
+from autoj_reward.training.run import accumulation
 from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.data import Labelled

@@ -25,7 +25,7 @@ from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models import ResolvedModel
-from experiments.speed.gpu_throughput_work import Prompts, make_prompts, output_lengths, write_shape
+from experiments.speed.random_judge import Prompts, make_prompts, output_lengths, write_shape
 from experiments.speed.throughput.bare import empty_cache
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled

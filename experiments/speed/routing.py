@@ -31,6 +31,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.fake import latency_s
 from autoj_reward.errors import ConfigError
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 from experiments.study import Study, StudyConfig, command
@@ -119,7 +120,9 @@ class Watched:
 async def opened(config: RoutingConfig) -> AsyncIterator[Backend]:
     """The replicas, ready."""
     if not config.ray:
-        backends = [LocalBackend(JudgeReplica(config.judge)) for _ in range(config.replicas)]
+        backends = [
+            LocalBackend(JudgeReplica(make_judge(config.judge))) for _ in range(config.replicas)
+        ]
         yield Pool(backends)
         return
     from autoj_reward.replicas.cluster import Cluster

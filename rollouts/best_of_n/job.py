@@ -1,7 +1,7 @@
 """The best-of-N job: queries in, responses sampled or brought, every response judged, one chosen.
 
 Everything is in the journal before it is used, so the same command after a crash goes on where it
-stopped. Results: selections.jsonl, judgements.jsonl, summary.json and report.html.
+stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html and curve.svg.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
-from autoj_reward.io.rows import Rows, read_queries, require_clean, require_usable
+from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import format_of
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
+from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.select.budget import select_within
-from autoj_reward.select.tie_break import select
-from autoj_reward.types import BadRow, Candidate, Comparison, Judgement, QueryRow, Usage
-from rollouts.best_of_n.budget import budget_text
+from autoj_reward.select.choose import choose
+from autoj_reward.types import BadRow, Candidate, Judgement, QueryRow, Usage
 from rollouts.best_of_n.group import GroupResult
+from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.sampler import sample_missing
+from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, summarise
 
 GROUPS_AT_ONCE = 256
@@ -61,8 +62,6 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
     read = read_queries(checked.input)
-    if strict:
-        require_clean(read)
     answered = [row for row in read.rows if row.responses or checked.policy]
     unanswered = [
         BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
@@ -70,7 +69,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         if not (row.responses or checked.policy)
     ]
     rows = Rows(tuple(answered), (*read.bad, *unanswered))
-    require_usable(rows, checked.input)
+    require_usable(rows, checked.input, strict)
     summary = asyncio.run(run(checked, rows.rows, list(rows.bad)))
     print(_closing_words(summary, checked.output))
     return 0
@@ -182,9 +181,6 @@ async def _judge(
 async def _select(
     config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
-    fmt = format_of(config.judge)
-    # Equal scores stay equal when a scalar model compares them.
-    pairwise = isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
     if config.budget is not None:
         found = await select_within(
             candidates,
@@ -193,23 +189,18 @@ async def _select(
             critiques=config.judge.critiques,
             view=config.view,
             rules=config.tie_break,
-            pairwise=pairwise,
+            pairwise=reward.compares,
         )
         return GroupResult(
             row, candidates, found.judgements, found.selection, found.standings, found.spending
         )
     judgements = await reward.rate(candidates)
-
-    async def compare(i: int, j: int) -> Comparison:
-        pair = (row.query, candidates[i].response, candidates[j].response)
-        return (await reward.compare([pair]))[0]
-
-    choice = await select(
+    choice = await choose(
         candidates,
         judgements,
         view=config.view,
         rules=config.tie_break,
-        compare=compare if pairwise else None,
+        compare=reward.compare if reward.compares else None,
     )
     return GroupResult(row, candidates, tuple(judgements), choice)
 
@@ -243,6 +234,9 @@ def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResul
         summary, results, title=f"Best-of-N: {Path(config.input).name}", config_text=text
     )
     write_text(folder / "report.html", page)
+    if summary.curve:
+        name = f"mean {config.view} of the best of N"
+        write_text(folder / "curve.svg", line_plot(summary.curve, name, (640, 320), alone=True))
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

@@ -4,76 +4,48 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
-from autoj_reward.io.chart import ticks
+from autoj_reward.io.chart import COLOURS, Frame, ticks
 from autoj_reward.io.page import esc, num
 from rollouts.best_of_n.group import GroupResult
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 14, 14, 38
+_BLUE = COLOURS[0]
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    span = (high - low) or 1.0
-    return lambda value: start + (value - low) / span * (end - start)
+def _frame(size: tuple[int, int]) -> Frame:
+    return Frame(*size, left=40, right=14, top=14, bottom=38)
 
 
-def _frame(size: tuple[int, int], label: str, x_name: str, y_name: str, body: str) -> str:
-    width, height = size
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{esc(label)}">'
-        f'<text class="name" x="{(_LEFT + width - _RIGHT) / 2:.0f}" y="{height - 5}" '
-        f'text-anchor="middle">{x_name}</text>'
-        f'<text class="name" text-anchor="middle" transform="translate(11 '
-        f'{(_TOP + height - _BOTTOM) / 2:.0f}) rotate(-90)">{y_name}</text>{body}</svg>'
-    )
-
-
-def _x_tick(x: float, height: float, text: str) -> str:
-    return (
-        f'<path class="axis" d="M{x:.1f} {height - _BOTTOM}v4"/>'
-        f'<text x="{x:.1f}" y="{height - _BOTTOM + 16}" text-anchor="middle">{text}</text>'
-    )
-
-
-def _y_axis(
-    marks: Iterable[float], y: Callable[[float], float], width: int, write: Callable[[float], str]
+def line_plot(
+    points: Sequence[tuple[int, float]], y_name: str, size: tuple[int, int], alone: bool = False
 ) -> str:
-    return "".join(
-        f'<path class="grid" d="M{_LEFT} {y(mark):.1f}H{width - _RIGHT}"/>'
-        f'<text x="{_LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{write(mark)}</text>'
-        for mark in marks
-    )
-
-
-def line_plot(points: Sequence[tuple[int, float]], y_name: str, size: tuple[int, int]) -> str:
-    """A best-of-N curve over log2 N; the vertical axis spans at least one point."""
+    """A best-of-N curve over log2 N; the vertical axis spans at least one point. alone: as a file
+    of its own."""
     if not points:
         return '<p class="muted">No candidate has a value, so there is no curve.</p>'
-    width, height = size
+    frame = _frame(size)
     low, high = min(v for _, v in points), max(v for _, v in points)
     pad = max((1 - (high - low)) / 2, (high - low) * 0.12)
     low, high = low - pad, high + pad
-    y = _scale(low, high, height - _BOTTOM, _TOP)
+    y = frame.y(low, high)
     last = math.log2(points[-1][0])
-    x = _scale(0, last, _LEFT + 14, width - _RIGHT - 14)
-    if last == 0:
-        x = _scale(-1, 1, _LEFT, width - _RIGHT)
-    body, labelled = [_y_axis(ticks(low, high), y, width, num)], math.inf
+    x = frame.x(0, last, 14) if last else frame.x(-1, 1)
+    body, labelled = [frame.y_axis(ticks(low, high), y)], math.inf
     for n, _ in reversed(points):
         # The last size need not be a power of two, and then may stand too near to one.
         if labelled - x(math.log2(n)) >= 24:
             labelled = x(math.log2(n))
-            body.append(_x_tick(labelled, height, str(n)))
+            body.append(frame.x_tick(labelled, str(n)))
     place = [(x(math.log2(n)), y(v)) for n, v in points]
-    body.append(
-        f'<polyline class="line" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in place)}"/>'
-    )
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in place)
+    body.append(f'<polyline class="line" fill="none" stroke="{_BLUE}" points="{path}"/>')
     for (a, b), (n, v) in zip(place, points, strict=True):
         title = f"<title>best of {n}: {num(v)}</title>"
-        body.append(f'<circle class="dot" cx="{a:.1f}" cy="{b:.1f}" r="4">{title}</circle>')
+        at = f'cx="{a:.1f}" cy="{b:.1f}"'
+        body.append(f'<circle class="dot" {at} r="4" fill="{_BLUE}">{title}</circle>')
     label = f"Best-of-N curve from {num(points[0][1])} to {num(points[-1][1])}"
-    return _frame(size, label, "N, candidates sampled (log scale)", y_name, "".join(body))
+    return frame.svg(body, "N, candidates sampled (log scale)", y_name, label, alone)
 
 
 def on_scale(ratings: Sequence[float]) -> bool:
@@ -94,7 +66,7 @@ def bar_plot(histogram: Sequence[tuple[float, int]], size: tuple[int, int]) -> s
     reward model in bins of a round width."""
     if not histogram:
         return '<p class="muted">No candidate was rated.</p>'
-    width, height = size
+    frame = _frame(size)
     values = [value for value, _ in histogram]
     if on_scale(values):
         step = 1.0 if all(float(value).is_integer() for value in values) else 0.5
@@ -106,24 +78,24 @@ def bar_plot(histogram: Sequence[tuple[float, int]], size: tuple[int, int]) -> s
         bins[math.floor(value / step + 0.5) * step] += k
     low, high = _span([*bins], on_scale(values))
     low, high = low - step, high + step
-    x = _scale(low, high, _LEFT, width - _RIGHT)
+    x = frame.x(low, high)
     top = max(bins.values())
-    y = _scale(0, top * 1.1, height - _BOTTOM, _TOP)
+    y = frame.y(0, top * 1.1)
     thick = min((x(step) - x(0)) * 0.8, 40)
     marks = [mark for mark in ticks(0, top) if mark.is_integer()]
-    body = [_y_axis(marks, y, width, lambda mark: f"{mark:,.0f}")]
+    body = [frame.y_axis(marks, y, lambda mark: f"{mark:,.0f}")]
     if on_scale(values):
         whole = range(math.ceil(low + step), math.floor(high - step) + 1)
         every = math.ceil(len(whole) / 12)
-        body += [_x_tick(x(mark), height, str(mark)) for mark in whole[::every]]
+        body += [frame.x_tick(x(mark), str(mark)) for mark in whole[::every]]
     else:
-        body += [_x_tick(x(mark), height, num(mark)) for mark in ticks(low, high)]
+        body += [frame.x_tick(x(mark), num(mark)) for mark in ticks(low, high)]
     for value, k in sorted(bins.items()):
         body.append(
             f'<rect class="bar" x="{x(value) - thick / 2:.1f}" y="{y(k):.1f}" width="{thick:.1f}" '
             f'height="{y(0) - y(k):.1f}" rx="1.5"><title>rating {num(value)}: {k:,}</title></rect>'
         )
-    return _frame(size, "Histogram of ratings", "rating", "candidates", "".join(body))
+    return frame.svg(body, "rating", "candidates", "Histogram of ratings", alone=False)
 
 
 def dot_plot(group: GroupResult, view: str, size: tuple[int, int]) -> str:
@@ -132,25 +104,24 @@ def dot_plot(group: GroupResult, view: str, size: tuple[int, int]) -> str:
 
     The chosen candidate has its own colour and a line; the best are ringed where they are tied.
     """
-    width, height = size
-    judged = group.judgements
+    frame = _frame(size)
+    foot, judged = frame.height - frame.bottom, group.judgements
     second = "direct" if view == "direct" else "expected"
     seen = [v for j in judged for v in (j.view("rating"), j.view(second)) if v is not None]
     ratings = [v for j in judged if (v := j.view("rating")) is not None]
     low, high = _span(seen, on_scale(ratings))
-    y = _scale(low, high, height - _BOTTOM - 26, _TOP)
-    x = _scale(-0.7, len(judged) - 0.3, _LEFT, width - _RIGHT)
-    failed_y = height - _BOTTOM - 8
+    x, y = frame.x(-0.7, len(judged) - 0.3), frame.y(low, high, 26)
+    failed_y = foot - 8
     values = group.values(view)
     best = max(values) if values.count(max(values, default=0.0)) > 1 else None
-    body = [_y_axis(ticks(low, high), y, width, num)]
-    body.append(f'<path class="axis" d="M{_LEFT} {height - _BOTTOM}H{width - _RIGHT}"/>')
+    body = [frame.y_axis(ticks(low, high), y)]
+    body.append(f'<path class="axis" d="M{frame.left} {foot}H{frame.width - frame.right}"/>')
     every = max(1, 2 ** math.ceil(math.log2(len(judged) / 16)))
-    body += [_x_tick(x(i), height, str(i)) for i in range(0, len(judged), every)]
+    body += [frame.x_tick(x(i), str(i)) for i in range(0, len(judged), every)]
     if any(not j.ok for j in judged):
-        body.append(f'<text x="{_LEFT - 6}" y="{failed_y + 4}" text-anchor="end">none</text>')
+        body.append(f'<text x="{frame.left - 6}" y="{failed_y + 4}" text-anchor="end">none</text>')
     chosen = x(group.selection.index)
-    body.append(f'<path class="pick" d="M{chosen:.1f} {_TOP - 6}V{height - _BOTTOM}"/>')
+    body.append(f'<path class="pick" d="M{chosen:.1f} {frame.top - 6}V{foot}"/>')
     for i, j in enumerate(judged):
         mark = "chosen" if i == group.selection.index else "dot"
         value, mean = j.view("rating"), j.view(second)
@@ -169,4 +140,4 @@ def dot_plot(group: GroupResult, view: str, size: tuple[int, int]) -> str:
             shape += f'<path class="mean" d="M{a:.1f} {b - 4:.1f}l4 4l-4 4l-4 -4z"/>'
         body.append(f"<g><title>{title}</title>{shape}</g>")
     label = f"Ratings of {len(judged)} candidates"
-    return _frame(size, label, "candidate", "rating", "".join(body))
+    return frame.svg(body, "candidate", "rating", label, alone=False)

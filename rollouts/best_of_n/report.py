@@ -8,10 +8,10 @@ from string import Template
 
 from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural, rate, table
 from autoj_reward.types import BadRow, Outcome
-from rollouts.best_of_n.budget import BudgetSummary, budget_text
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import bar_plot, line_plot
 from rollouts.best_of_n.report_query import NO_CURVE, query_section
+from rollouts.best_of_n.spending import BudgetSummary, budget_text
 from rollouts.best_of_n.summary import Summary
 
 _VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}
@@ -124,7 +124,7 @@ def _overview(s: Summary) -> str:
             "Mean best-of-N curve",
             NO_CURVE
             if s.budget
-            else line_plot(s.curve, f"best {esc(name)}", _PLOT)
+            else line_plot(s.curve, f"best {name}", _PLOT)
             + f'<p class="muted small">Mean best {esc(name)} over all subsets of N candidates, '
             f"averaged over {plural(s.curve_queries, 'query')}.{fewest}{absent}</p>",
         ),

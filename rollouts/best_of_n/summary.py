@@ -13,9 +13,9 @@ from autoj_reward.types import (
     Outcome,
     Usage,
 )
-from rollouts.best_of_n.budget import BudgetSummary, summarise_budget
 from rollouts.best_of_n.curve import best_of_n_curve, default_sizes
 from rollouts.best_of_n.group import GroupResult, was_forced
+from rollouts.best_of_n.spending import BudgetSummary, summarise_budget
 
 JUDGE_PHASE = "judge"
 """The phase in `seconds` that throughput is measured over."""

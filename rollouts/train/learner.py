@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,8 @@ from autoj_reward.config import EngineConfig
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
-from autoj_reward.training.batches import accumulation
+from autoj_reward.training.adapters import lora_config
+from autoj_reward.training.run import accumulation
 from autoj_reward.training.tokenizer import set_own_pad
 from autoj_reward.types import BadRow
 from rollouts.train.config import LearnerConfig, TrainConfig
@@ -93,7 +93,6 @@ def arguments(config: TrainConfig) -> dict[str, Any]:
 
     gpu = torch.cuda.is_available()
     steps = accumulation(config.batch_size, config.device_batch_size)
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(config.output / "logs")
     return {
         "output_dir": str(config.output),
         "per_device_train_batch_size": config.device_batch_size,
@@ -111,13 +110,4 @@ def arguments(config: TrainConfig) -> dict[str, Any]:
 
 def lora(learner: LearnerConfig) -> Any:
     """PEFT's config, or None to train all weights."""
-    if learner.lora_rank is None:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=learner.lora_rank,
-        lora_alpha=2 * learner.lora_rank,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
+    return learner.lora_rank and lora_config(learner.lora_rank, "CAUSAL_LM")

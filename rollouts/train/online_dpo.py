@@ -13,8 +13,10 @@ from rollouts.train.log import JudgeLog
 
 
 def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
-    """Run TRL's OnlineDPOTrainer to its end, or go on with it."""
-    from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
+    """Run TRL's OnlineDPOTrainer on the decided pairs to its end, or go on with it."""
+    from trl.experimental.online_dpo import OnlineDPOConfig
+
+    from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
     adapter = OnlineDPOReward(reward)
     args = arguments(config) | {
@@ -25,7 +27,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
         "beta": config.kl,
         **config.trainer,
     }
-    trainer = OnlineDPOTrainer(
+    trainer = DecidedPairsTrainer(
         model=load_policy(config.learner, learner.path, learner.tokenizer),
         reward_funcs=adapter.compare if config.pairwise else adapter.judge,
         args=OnlineDPOConfig(**args),

@@ -1,18 +1,22 @@
 """PPO by TRL's trainer, with checkpoints that a run can go on from.
 
-TRL's PPO cannot load a checkpoint. Ours hold policy, value model and the number of steps done; the
-optimizer's moments start anew, and the learning rate is constant so that nothing else does.
+TRL's PPO cannot load a checkpoint. Ours hold policy, value model and the number of steps done,
+which says what prompts come next; the optimizer's moments start anew, and the learning rate is
+constant so that nothing else does.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from peft import PeftModel
+from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
@@ -51,6 +55,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
             "num_mini_batches": 1,
             "lr_scheduler_type": "constant",
             "save_strategy": "no",
+            "seed": config.seed + done,  # other noise than the first steps had
             **config.trainer,
         }
         trainer = PPOTrainer(
@@ -64,11 +69,35 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
             peft_config=None if kept else lora(config.learner),
             callbacks=[JudgeLog(reward, config.output / "logs", done)],
         )
+        _read_from(trainer, config.seed, done)
         trainer.add_callback(_Checkpoints(config, trainer, tokenizer, done))
         trainer.train()
     if is_main_process():
         final = config.output / f"{STATE}{config.steps}"
         shutil.copytree(final / "policy", config.output / "policy", dirs_exist_ok=True)
+
+
+def _read_from(trainer: Any, seed: int, done: int) -> None:
+    """Let a trainer read the prompts that come after the first `done` steps."""
+    args = trainer.args
+    first, last = done * args.batch_size, (done + args.num_total_batches) * args.batch_size
+    rows = trainer.train_dataset
+    loader = DataLoader(
+        rows.select(prompt_order(len(rows), seed, first, last)),
+        batch_size=trainer.local_dataloader_batch_size,
+        collate_fn=trainer.data_collator,
+        drop_last=True,
+    )
+    trainer.dataloader = trainer.accelerator.prepare(loader)
+
+
+def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
+    """Row numbers of a run's samples from `first` until before `last`: all rows again and again,
+    shuffled anew each time, by the seed and the number of the pass alone."""
+    passes = range(first // rows, math.ceil(last / rows))
+    order = [row for n in passes for row in np.random.default_rng((seed, n)).permutation(rows)]
+    skipped = first % rows
+    return [int(row) for row in order[skipped : skipped + last - first]]
 
 
 def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[Any, Any, Any]:

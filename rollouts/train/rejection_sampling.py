@@ -4,15 +4,15 @@
 
 Every round has a folder: a best-of-N job in `best_of_n/`, its training rows `sft.jsonl` (and
 `pairs.jsonl`, best against worst, for preference training), checkpoints in `sft/`, and `policy/`,
-which the next round samples. The same command after a stop goes on in the round it was in.
+which the next round samples. Responses that were cut off at `policy.max_tokens` are judged and not
+trained on. The same command after a stop goes on in the round it was in.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from autoj_reward.io.files import claim, write_jsonl
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.training.checkpoints import last_checkpoint
 from rollouts.best_of_n import job as best_of_n
+from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
 from rollouts.train.learner import load_policy, load_tokenizer, lora
 
@@ -92,58 +93,17 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
         read = read_queries(config.input)
         require_usable(read, config.input)
         asyncio.run(best_of_n.run(job, read.rows, list(read.bad)))
-    rows, pairs = training_rows(job.output, config.view, config.better_by, policy, number)
-    write_jsonl(folder / "sft.jsonl", rows)
-    write_jsonl(folder / "pairs.jsonl", pairs)
-    print(f"round {number}: {len(rows)} rows to train on", file=sys.stderr)
-    if not rows:
+    rows = training_rows(job, config.better_by, policy, number)
+    write_jsonl(folder / "sft.jsonl", rows.sft)
+    write_jsonl(folder / "pairs.jsonl", rows.pairs)
+    cut = f"{rows.cut} choices were cut off at policy.max_tokens {config.policy.max_tokens}"
+    print(f"round {number}: {len(rows.sft)} rows to train on; {cut}", file=sys.stderr)
+    if not rows.sft:
         raise InputError(
-            f"round {number}: no query has a response that is better than its mean by "
-            f"{config.better_by:g}: lower better_by, or sample more or warmer"
+            f"round {number}: no query has a finished response that is better than its mean by "
+            f"{config.better_by:g} ({cut}): lower better_by, or sample more, warmer or longer"
         )
-    _train(config, folder, policy, rows)
-
-
-def training_rows(
-    folder: Path, view: str, better_by: float, policy: str, number: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """SFT rows and preference pairs of a best-of-N job, each with where it comes from.
-
-    Queries without a rated choice, or whose choice gains less than better_by over the mean of the
-    rated responses, give none; a pair needs two different values.
-    """
-    judged: dict[int, list[dict[str, Any]]] = {}
-    for record in _lines(folder / "judgements.jsonl"):
-        judged.setdefault(record["line"], []).append(record)
-    rows, pairs = [], []
-    for chosen in _lines(folder / "selections.jsonl"):
-        best = chosen[view]
-        rated = [j for j in judged[chosen["line"]] if j[view] is not None]
-        if best is None or best - sum(j[view] for j in rated) / len(rated) < better_by:
-            continue
-        if not chosen["response"].strip():
-            continue
-        source = {
-            "line": chosen["line"],
-            "index": chosen["index"],
-            "rule": chosen["rule"],
-            "value": best,
-            "of": len(rated),
-            "judge": rated[0]["judge"],
-            "policy": policy,
-            "round": number,
-        }
-        prompt = [{"role": "user", "content": chosen["query"]}]
-        answer = [{"role": "assistant", "content": chosen["response"]}]
-        rows.append({"prompt": prompt, "completion": answer, "source": source})
-        worst = min(rated, key=lambda j: float(j[view]))
-        if worst[view] < best:
-            beaten = [{"role": "assistant", "content": worst["response"]}]
-            pair_source = source | {"rejected_index": worst["index"], "rejected_value": worst[view]}
-            pairs.append(
-                {"prompt": prompt, "chosen": answer, "rejected": beaten, "source": pair_source}
-            )
-    return rows, pairs
+    _train(config, folder, policy, rows.sft)
 
 
 def _train(
@@ -191,8 +151,3 @@ def _train(
     model.save_pretrained(half)
     tokenizer.save_pretrained(half)
     half.rename(folder / "policy")
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        yield from map(json.loads, file)

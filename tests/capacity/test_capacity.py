@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.capacity.machine import Machine, known_gpus, measure, reported
-from autoj_reward.capacity.plan import PlanConfig, make_plan, plan, render
+from autoj_reward.capacity.plan import PlanConfig, make_plan, render
 from autoj_reward.capacity.roofline import Lengths, Serving, Work, fitting, roofline, works
 from autoj_reward.capacity.shape import ModelShape, find_shape, known_shapes, shape_of
+from autoj_reward.commands.plan import plan
 from autoj_reward.config import check
 from autoj_reward.errors import AutojError, ConfigError, ModelError
 
@@ -255,11 +256,11 @@ def test_a_given_kv_cache_must_fit_beside_the_weights() -> None:
 
 
 def test_the_command_prints_tables_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan(gpu="h200", wanted=1000.0, price=2.5) == 0
+    assert plan.run(gpu="h200", wanted=1000.0, price=2.5) == 0
     said = capsys.readouterr().out
     assert "0.819 MB of KV a token" in said and "devices for 1000 a minute" in said
     assert "100% of peak" in said and "cost of 1,000" in said
-    assert plan(gpu="h200", as_json=True) == 0
+    assert plan.run(gpu="h200", as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == make_plan(config(as_json=True))
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.client.client import RewardClient
+from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
@@ -276,6 +277,31 @@ async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
         await task
     assert is_idle(client, 2)
     assert stub.inside == 0
+
+
+async def test_close_during_a_call_ends_it_with_an_error() -> None:
+    stub = Stub(gate=asyncio.Event())
+    client = RewardClient(stub, max_in_flight=2, chunk=2)
+    calls = [[Candidate(f"q{n}", "x") for n in range(5)], [Candidate("q0", "x")]]
+    asking = [asyncio.create_task(client.rate(call)) for call in calls]
+    await settle()
+    await client.close()
+    assert stub.inside == 0
+    for task in asking:
+        with pytest.raises(EngineUnavailable, match="the judge was closed"):
+            await task
+    with pytest.raises(EngineUnavailable, match="the judge was closed"):
+        await client.rate(calls[0])
+    assert is_idle(client, 2)
+
+
+async def test_who_leaves_open_judge_leaves_no_call_waiting() -> None:
+    config = JudgeConfig(kind="fake", script={"fail": {"slow": "hang"}})
+    async with open_judge(config) as client:
+        asking = asyncio.create_task(client.rate([Candidate("q", "slow")]))
+        await settle()
+    with pytest.raises(EngineUnavailable, match="the judge was closed"):
+        await asking
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])

@@ -253,7 +253,7 @@ def test_english(text: str, english: bool) -> None:
 
 
 def pair(query: str, first: str, second: str, label: Verdict | None = FIRST, **more: Any) -> Any:
-    return Preference("s", "f", 1, query, (first, second), label, **more)
+    return Preference(query, (first, second), label, source="s", file="f", line=1, **more)
 
 
 @pytest.mark.parametrize(

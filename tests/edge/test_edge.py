@@ -20,12 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import HttpBackend
+from autoj_reward.client.remote import MAX_TEXT, HttpBackend
 from autoj_reward.config import JudgeConfig
-from autoj_reward.edge import bodies
 from autoj_reward.edge.guard import Limits
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
+from autoj_reward.judge.make import make_judge
 from autoj_reward.logs import JsonLines
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
@@ -73,7 +73,7 @@ class Stub:
 
 
 def scripted(**script: Any) -> LocalBackend:
-    return LocalBackend(JudgeReplica(JudgeConfig(kind="fake", script=script)))
+    return LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script))))
 
 
 def made(backend: Backend, limits: Limits | None = None) -> Service:
@@ -104,9 +104,11 @@ def serving(app: Service) -> Iterator[int]:
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join()
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def until(test: Callable[[], bool]) -> None:
@@ -225,9 +227,6 @@ def test_a_service_has_a_token() -> None:
         make_app(RewardClient(Stub()), "")
 
 
-LONG = "x" * (bodies.MAX_TEXT + 1)
-
-
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
@@ -239,16 +238,7 @@ LONG = "x" * (bodies.MAX_TEXT + 1)
         ("/v1/score", SCORE | {"more": 1}, "more"),
         ("/v1/score", SCORE | {"\ud800": 1}, "body"),
         ("/v1/score", {"candidates": SCORE["candidates"] * 1025}, "candidates"),
-        (
-            "/v1/score",
-            {"candidates": [{"query": "q", "response": LONG}]},
-            "candidates.0.response",
-        ),
-        (
-            "/v1/score",
-            {"candidates": [{"query": "\ud800", "response": ""}]},
-            "candidates.0.query",
-        ),
+        ("/v1/score", {"candidates": [{"query": None, "response": ""}]}, "candidates.0.query"),
         ("/v1/compare", {"pairs": [{"query": "q", "first": "a"}]}, "pairs.0.second"),
         ("/v1/compare", {"pairs": [], "swap": True}, "pairs"),
         ("/v1/best_of_n", {"query": "q", "responses": ["a"], "view": "best"}, "view"),
@@ -461,6 +451,106 @@ def test_a_stream_says_how_it_ended(error: Exception, line: dict[str, str]) -> N
     assert json.loads(lines[1]) == line
 
 
+# What cannot be judged costs its own item
+
+LONG = "x" * (MAX_TEXT + 1)
+UNREADABLE = {
+    "too long": LONG,
+    "half of a pair": "a \ud83d b",
+    "both halves": "\ud83d\ude00",
+}
+REASONS = {
+    "too long": f"{MAX_TEXT + 1} characters",
+    "half of a pair": "lone surrogate at character 2",
+    "both halves": "lone surrogate at character 0",
+}
+
+
+@pytest.mark.parametrize("name", ["too long", "half of a pair"])
+@pytest.mark.parametrize("field", ["query", "response"])
+def test_a_text_that_cannot_be_judged_costs_its_candidate(name: str, field: str) -> None:
+    app = made(scripted(ratings={"good": 9}))
+    good = {"query": "q", "response": "good"}
+    body = {"candidates": [good, good | {field: UNREADABLE[name]}, good]}
+    with calling(app) as call:
+        answer = call("POST", "/v1/score", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["judgements"]
+    assert [j["outcome"] for j in found] == ["ok", "input_rejected", "ok"]
+    assert REASONS[name] in found[1]["reason"] and found[1]["rating"] is None
+    assert found[1]["judge"] == answer.headers["x-autoj-judge"]
+    assert metric(app, "autoj_judgements_total", outcome="input_rejected") == 1
+
+
+@pytest.mark.parametrize("swap", [True, False])
+@pytest.mark.parametrize("name", ["too long", "half of a pair"])
+def test_a_text_that_cannot_be_judged_costs_its_pair(name: str, swap: bool) -> None:
+    good = {"query": "q", "first": "longer", "second": "short"}
+    body = {"pairs": [good | {"second": UNREADABLE[name]}, good], "swap": swap}
+    with calling(made(scripted())) as call:
+        answer = call("POST", "/v1/compare", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    lost, kept = answer.json()["comparisons"]
+    assert (lost["verdict"], kept["verdict"]) == ("failed", "first")
+    assert "input_rejected" in lost["reason"] and REASONS[name] in lost["reason"]
+    assert [j["outcome"] for j in lost["orders"]] == ["input_rejected"] * (1 + swap)
+
+
+@pytest.mark.parametrize("name", ["too long", "half of a pair"])
+def test_a_text_that_cannot_be_judged_cannot_win(name: str) -> None:
+    script = {"ratings": {"poor": 2, "good": 9}}
+    with calling(made(scripted(**script))) as call:
+        body = {"query": "q", "responses": [UNREADABLE[name], "poor", "good"]}
+        some = call("POST", "/v1/best_of_n", content=json.dumps(body))
+        body = {"query": UNREADABLE[name], "responses": ["poor", "good"]}
+        none = call("POST", "/v1/best_of_n", content=json.dumps(body))
+    assert some.status_code == none.status_code == 200
+    assert (some.json()["selection"]["index"], some.json()["selection"]["rule"]) == (2, "rating")
+    assert none.json()["selection"]["rule"] == "all_failed"
+    assert {j["outcome"] for j in none.json()["judgements"]} == {"input_rejected"}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_text_that_cannot_be_judged_costs_its_item_over_http_as_it_does_here(name: str) -> None:
+    """Both halves of a surrogate pair are one character in JSON; here they are two wrong ones."""
+    candidates = [Candidate("q", r) for r in ("good", UNREADABLE[name], "fair")]
+    backend = scripted(ratings={"good": 9, "fair": 6})
+
+    async def run(port: int) -> None:
+        remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 5)
+        found = await RewardClient(remote, deadline_s=5).rate(candidates)
+        pairs = [("q", "longer", UNREADABLE[name]), ("q", "longer", "short")]
+        lost, kept = await RewardClient(remote, deadline_s=5).compare(pairs)
+        only = await RewardClient(remote, deadline_s=5).rate(candidates[1:2])
+        await remote.close()
+        assert [j.outcome for j in found] == ["ok", "input_rejected", "ok"]
+        assert [j.view("rating") for j in found] == [9, None, 6]
+        assert found[1].judge == backend.judge and found[1].reason
+        assert (lost.verdict, kept.verdict) == (Verdict.FAILED, Verdict.FIRST)
+        assert only == [found[1]] or only[0].reason == found[1].reason
+
+    with serving(made(backend)) as port:
+        asyncio.run(run(port))
+
+
+def test_what_a_body_does_not_hold_is_asked_in_pieces() -> None:
+    app = made(scripted(ratings={"a": 9, "b": 6}), Limits(body=5000))
+    candidates = [
+        Candidate("q", r) for r in ("a", "x" * 6000, "b", *("y" * n for n in range(900, 908)))
+    ]
+
+    async def run(port: int) -> None:
+        remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 5)
+        found = await RewardClient(remote, deadline_s=5).rate(candidates)
+        await remote.close()
+        assert [j.outcome for j in found] == ["ok", "input_rejected", *["ok"] * 9]
+        assert (found[0].view("rating"), found[2].view("rating")) == (9, 6)
+        assert "takes no body" in found[1].reason
+
+    with serving(app) as port:
+        asyncio.run(run(port))
+
+
 # The client over HTTP behaves as over Serve handles
 
 
@@ -490,7 +580,7 @@ def test_another_judge_without_a_failed_request() -> None:
     old, new = (
         JudgeConfig(kind="fake", script={"latency_s": 0.05, "ratings": {"a": n}}) for n in (3, 8)
     )
-    backend = LocalBackend(JudgeReplica(old))
+    backend = LocalBackend(JudgeReplica(make_judge(old)))
     before = backend.judge
 
     async def run(port: int) -> None:

@@ -17,12 +17,13 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
 from autoj_reward.edge import trainers
 from autoj_reward.edge.http import make_app
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
 
 JUDGE = JudgeConfig(kind="fake")
 MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
-APP = make_app(RewardClient(LocalBackend(JudgeReplica(JUDGE))), "secret")
+APP = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(JUDGE)))), "secret")
 trainers.add_route(APP, MODEL)
 PAGE = schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
 BEYOND_SCHEMAS = (

@@ -15,6 +15,7 @@ from autoj_reward.config import JudgeConfig, OverLong, PolicyConfig
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError
+from autoj_reward.judge.make import make_judge
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica
 from autoj_reward.types import Candidate, Outcome
@@ -78,7 +79,7 @@ class Faulty(FakeEngine):
 
 def client() -> RewardClient:
     config = JudgeConfig(kind="fake")
-    replica = JudgeReplica(config)
+    replica = JudgeReplica(make_judge(config))
     replica._judge.engine = replica._engine = Faulty(config)
     # One input a call: at its deadline a hanging one takes those with it that share its call.
     return RewardClient(LocalBackend(replica), deadline_s=0.5, chunk=1)
@@ -99,7 +100,9 @@ async def test_a_slow_engine_is_waited_for() -> None:
 
 
 async def test_an_error_that_says_what_to_do_is_not_a_judgement() -> None:
-    replica = JudgeReplica(JudgeConfig(kind="fake", format="pandalm"))  # it compares alone
+    replica = JudgeReplica(
+        make_judge(JudgeConfig(kind="fake", format="pandalm"))
+    )  # it compares alone
     with pytest.raises(FormatError, match="no single protocol"):
         await RewardClient(LocalBackend(replica)).rate([Candidate("q", "a")])
 

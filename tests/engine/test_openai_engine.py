@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import math
 import threading
 import time
@@ -232,6 +233,60 @@ async def test_an_endpoint_without_log_probabilities(endpoint: Endpoint, folder:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
         found = await judge.judge(JudgeInput("q", ("r",)))
     assert (found.view("rating"), found.view("expected")) == (7.0, None)
+
+
+NO_LOGPROBS = '{"error": {"message": "logprobs is not supported by this model"}}'
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_an_endpoint_that_refuses_log_probabilities(
+    endpoint: Endpoint, folder: Path, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        if "logprobs" in body:
+            return status, NO_LOGPROBS, {}
+        return completion("Good.\nRating: [[7]]")
+
+    endpoint.answer = answer
+    checked = config(endpoint, tokenizer=str(folder))
+    async with started(checked) as engine:
+        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
+        items = [JudgeInput("q", (response,)) for response in "abc"]
+        with caplog.at_level(logging.WARNING, "autoj_reward"):
+            found = [await judge.judge(item) for item in items]
+        endpoint.script(completion("no slot"))
+        lost = await judge.judge(items[0])
+    assert [(j.outcome, j.view("rating"), j.view("expected")) for j in found] == [
+        (Outcome.OK, 7.0, None)
+    ] * 3
+    assert {j.critique for j in found} == {"Good.\nRating: [[7]]"}
+    assert (lost.outcome, lost.critique) == (Outcome.UNPARSABLE, "no slot")
+    # Asked for at the first slot, two reads of which may be under way, and never again.
+    asked = ["logprobs" in body for _, body, _ in endpoint.requests]
+    assert asked[0] is False and 1 <= sum(asked) <= 2 and not any(asked[-3:])
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "/v1/completions refuses log-probabilities (20 were asked for)" in told
+
+
+@pytest.mark.parametrize("critique", [True, False])
+async def test_a_slot_that_is_refused_for_another_reason(
+    endpoint: Endpoint, folder: Path, critique: bool
+) -> None:
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        if "logprobs" in body:
+            return 400, "context length exceeded", {}
+        return completion("Rating: [[7]]")
+
+    endpoint.answer = answer
+    checked = config(endpoint, tokenizer=str(folder), critique=critique)
+    async with started(checked) as engine:
+        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
+        found = await judge.judge(JudgeInput("q", ("r",)))
+        assert engine._logprobs
+    if critique:
+        assert (found.view("rating"), found.critique) == (7.0, "Rating: [[7]]")
+    else:
+        assert found.outcome is Outcome.INPUT_REJECTED
 
 
 async def test_over_long_prompts_are_cut_or_rejected(endpoint: Endpoint, folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autoj_reward import cli
-from autoj_reward.evaluate.leaderboard_items import items_of
+from autoj_reward.evaluate.leaderboard import items_of
 from autoj_reward.evaluate.results import load
 from autoj_reward.io.page import data_block
 from tests.browser import Page, chromium

@@ -14,7 +14,8 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate import checks
 from autoj_reward.evaluate.pair_files import read_pairs
 from autoj_reward.evaluate.results import load, load_rows
-from autoj_reward.evaluate.scenarios import GROUPS, group_of
+from autoj_reward.evaluate.rows import GROUPS, group
+from autoj_reward.io.checks import BadField
 from autoj_reward.scenarios.registry import load_scenarios
 from autoj_reward.types import Judgement, Outcome, Verdict
 from tests.evaluate_rows import autoj_verdicts, pair, released_scenarios, write
@@ -43,8 +44,9 @@ def test_the_scenarios_are_the_papers() -> None:
     aliases = {alias: s.name for s in load_scenarios() for alias in s.aliases}
     assert set(aliases) >= {"functional_writing", "value_judgement", "default"}
     for alias, name in aliases.items():
-        assert group_of(alias) == group_of(name) is not None
-    assert group_of("small_talk") is None
+        assert group({"scenario": alias}) == group({"scenario": name})
+    with pytest.raises(BadField, match="no scenario of the paper"):
+        group({"scenario": "small_talk"})
 
 
 def test_the_published_figures_come_out(tmp_path: Path, capsys: Any) -> None:
@@ -300,8 +302,6 @@ def test_unknown_form(tmp_path: Path) -> None:
 
 def test_the_released_half_is_read(released: Any) -> None:
     rows = released("autoj/eval_p_dev.jsonl")
-    from autoj_reward.evaluate.rows import group
-
     assert len(rows) == 696
     assert {group(row) for row in rows} == set(GROUPS)
 

@@ -18,12 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.errors import InputError
+from autoj_reward.io.checks import MAX_CHARS
 from autoj_reward.io.rows import (
-    Limits,
     Rows,
-    read_pairs,
+    TextRow,
     read_queries,
-    read_singles,
     read_texts,
     require_clean,
 )
@@ -32,6 +31,18 @@ from autoj_reward.types import BadRow, QueryRow
 
 GOOD = b'{"query": "good"}'
 Read = Callable[[str], Rows[Any]]
+
+
+def read_singles(source: str) -> Rows[TextRow]:
+    return read_texts(source, "query", "response")
+
+
+def read_pairs(source: str) -> Rows[TextRow]:
+    return read_texts(source, "query", "response_1", "response_2")
+
+
+def read_judged(source: str) -> Rows[TextRow]:
+    return read_texts(source, "text")
 
 
 def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
@@ -61,7 +72,12 @@ def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
         pytest.param(b'{"query": " \\n\\t"}', "query", "blank: ' \\n\\t'", id="query_whitespace"),
         pytest.param(b'{"query": "a\\u0000"}', "query", "NUL at character 2", id="query_nul"),
         pytest.param(b'{"query": "\\ud800"}', "query", "lone surrogate U+D800", id="surrogate"),
-        pytest.param(b'{"query": "abcdefghijk"}', "query", "11 characters, over", id="query_long"),
+        pytest.param(
+            b'{"query": "' + b"a" * (MAX_CHARS + 1) + b'"}',
+            "query",
+            "1000001 characters, over",
+            id="query_long",
+        ),
         pytest.param(b'{"query": "a", "query": "b"}', "query", "'a', then 'b'", id="duplicate_key"),
         pytest.param(
             b'{"query": "a", "meta": {"k": 1, "k": 2}}', "k", "duplicate", id="duplicate_inner_key"
@@ -81,7 +97,7 @@ def test_bad_line_is_named_and_left_out(
     tmp_path: Path, line: bytes, field: str, reason: str
 ) -> None:
     source = written(tmp_path, GOOD + b"\n" + line + b"\n" + GOOD)
-    result = read_queries(source, limits=Limits(max_chars=10))
+    result = read_queries(source)
     assert [row.line for row in result.rows] == [1, 3]
     (bad,) = result.bad
     assert (bad.file, bad.line, bad.field) == (source, 2, field)
@@ -94,13 +110,15 @@ def test_bad_line_is_named_and_left_out(
     ("fields", "field", "reason"),
     [
         pytest.param({"responses": "abc"}, "responses", "not a list: 'abc'", id="not_a_list"),
-        pytest.param({"responses": []}, "responses", "0 responses; give 1 to 3", id="none"),
-        pytest.param({"responses": ["a"] * 4}, "responses", "4 responses", id="too_many"),
+        pytest.param({"responses": []}, "responses", "0 responses; give 1 to 1024", id="none"),
+        pytest.param({"responses": ["a"] * 1025}, "responses", "1025 responses", id="too_many"),
         pytest.param({"responses": ["a", 1]}, "responses[1]", "not a string: 1", id="number"),
         pytest.param({"responses": [None]}, "responses[0]", "not a string: null", id="null"),
         pytest.param({"responses": ["a\0"]}, "responses[0]", "NUL at character 2", id="nul"),
         pytest.param({"responses": ["\ud800"]}, "responses", "lone surrogate", id="surrogate"),
-        pytest.param({"responses": ["a" * 11]}, "responses[0]", "11 characters", id="long"),
+        pytest.param(
+            {"responses": ["a" * (MAX_CHARS + 1)]}, "responses[0]", "1000001 characters", id="long"
+        ),
         pytest.param({"logprobs": [-1.0]}, "logprobs", "without responses", id="lp_alone"),
         pytest.param({"logprobs": []}, "logprobs", "without responses", id="lp_alone_empty"),
         pytest.param(
@@ -133,7 +151,7 @@ def test_bad_responses_and_logprobs(
     tmp_path: Path, fields: dict[str, Any], field: str, reason: str
 ) -> None:
     source = written(tmp_path, json.dumps({"query": "q", **fields}).encode())
-    result = read_queries(source, limits=Limits(max_chars=10, max_responses=3))
+    result = read_queries(source)
     assert result.rows == ()
     assert [bad.field for bad in result.bad] == [field]
     assert reason in result.bad[0].reason
@@ -179,8 +197,8 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
     fields = {"z": None, "response_2": "", "query": "q", "response": "r", "response_1": "1", "a": 1}
     source = written(tmp_path, json.dumps(fields).encode())
     (single,), (pair,) = read_singles(source).rows, read_pairs(source).rows
-    assert (single.line, single.query, single.response) == (1, "q", "r")
-    assert (pair.line, pair.query, pair.response_1, pair.response_2) == (1, "q", "1", "")
+    assert (single.line, single.texts) == (1, ("q", "r"))
+    assert (pair.line, pair.texts) == (1, ("q", "1", ""))
     assert list(single.fields.items()) == list(pair.fields.items()) == list(fields.items())
 
 
@@ -195,8 +213,8 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
         pytest.param(
             read_pairs, {"query": "q", "response_1": 1, "response_2": ""}, "response_1", id="pair_1"
         ),
-        pytest.param(read_texts, {"texts": "t"}, "text", id="text_missing"),
-        pytest.param(read_texts, 5, "", id="text_number"),
+        pytest.param(read_judged, {"texts": "t"}, "text", id="text_missing"),
+        pytest.param(read_judged, 5, "", id="text_number"),
     ],
 )
 def test_bad_rows_of_the_other_readers(tmp_path: Path, read: Read, row: Any, field: str) -> None:
@@ -209,8 +227,8 @@ def test_texts_come_as_rows_or_strings_also_on_standard_input(
 ) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(b'{"text": "a", "id": 1}\n"b"\n""\n{}\n'))
     monkeypatch.setattr(sys, "stdin", stdin)
-    result = read_texts("-")
-    assert [(row.line, row.text) for row in result.rows] == [(1, "a"), (2, "b"), (3, "")]
+    result = read_judged("-")
+    assert [(row.line, *row.texts) for row in result.rows] == [(1, "a"), (2, "b"), (3, "")]
     assert [row.fields for row in result.rows] == [
         {"text": "a", "id": 1},
         {"text": "b"},
@@ -403,12 +421,6 @@ def test_require_clean() -> None:
     assert lines[0].startswith("22 of 23 rows are bad")
     assert lines[1:21] == [f"  f:{i}: field 'query': missing" for i in range(1, 21)]
     assert lines[21:] == ["  and 2 more"]
-
-
-@pytest.mark.parametrize("wrong", [{"max_chars": 0}, {"max_responses": 0}], ids=str)
-def test_limits_are_checked(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Limits(**wrong)
 
 
 JSON = st.recursive(

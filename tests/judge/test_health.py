@@ -86,6 +86,21 @@ def test_every_bound_is_on_a_figure(name: str) -> None:
     assert name in JudgeHealth().figures()
 
 
+@pytest.mark.parametrize("critique", [False, True])
+def test_only_a_judge_that_was_to_write_can_be_forced_too_often(critique: bool) -> None:
+    """Without critiques every rating is read at the slot, and nothing is wrong with it."""
+    given = {f"answer {n}": 1 + n % 10 for n in range(100)}
+    script: dict[str, object] = {"direct": given}
+    if critique:  # one that writes all but the rating
+        script["ratings"] = dict.fromkeys(given, "Fair.")
+    judge = JudgeConfig(kind="fake", critique=critique, script=script)
+    with RewardModel(RewardConfig(judge=judge, view="rating")) as model:
+        found = model.rewards_now([Candidate("q", response) for response in given])
+    assert all(reward.raw is not None for reward in found)
+    assert model.health.figures()["forced_rate"] == critique
+    assert ("forced_rate" in model.health.alarms()) == critique
+
+
 def test_a_trainers_log_shows_alarms(caplog: pytest.LogCaptureFixture) -> None:
     judge = JudgeConfig(kind="fake", script={"fail": {"lost": "unavailable"}, "ratings": {"a": 3}})
     config = RewardConfig(judge=judge, view="rating", failures=FailureConfig(budget=1))

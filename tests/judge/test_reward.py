@@ -14,15 +14,12 @@ from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.select.tie_break import select
 from autoj_reward.types import (
-    Candidate,
     Comparison,
     JudgeInput,
     Judgement,
     Outcome,
     Rating,
-    Selection,
     Usage,
     Verdict,
 )
@@ -173,6 +170,16 @@ async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> N
     assert found.critique == ""
     views = [found.view(name) for name in ("rating", "expected", "direct")]
     assert views == [9.0, 9.0, 9.0]
+    assert found.rating is not None and not (found.forced or found.rating.forced)
+    assert not (await judge(engine).judge(replace(ITEM, direct=True))).forced
+    pair = await judge(Hand("never said", before={"Tie": 0.8}), critique=False).judge(PAIR)
+    assert (pair.verdict, pair.forced) == (Verdict.TIE, False)
+
+
+async def test_a_judge_that_was_to_write_and_wrote_nothing_is_forced() -> None:
+    found = await judge(Hand("", {"9": 0.8})).judge(ITEM)
+    assert found.forced and found.rating is not None and found.rating.forced
+    assert (await judge(Hand("", {"Tie": 0.8})).judge(PAIR)).forced
 
 
 async def test_the_direct_rating_is_read_beside_the_critique() -> None:
@@ -462,135 +469,3 @@ def test_both_orders_failed_and_one_order_alone() -> None:
     for verdict in (FIRST, SECOND, TIE):
         assert swap_consistent(said(verdict), None) == Comparison(verdict, (said(verdict),))
     assert swap_consistent(failed(), None).verdict is Verdict.FAILED
-
-
-# Best-of-N.
-
-
-async def chosen(
-    ratings: Sequence[Judgement | tuple[float, float | None]],
-    logprobs: Sequence[float | None] | None = None,
-    games: dict[tuple[int, int], Verdict] | None = None,
-    **options: Any,
-) -> Selection:
-    judgements = [r if isinstance(r, Judgement) else rated(*r) for r in ratings]
-    each = logprobs or [None] * len(judgements)
-    candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(each)]
-
-    async def compare(i: int, j: int) -> Comparison:
-        assert games is not None, "no match was expected"
-        return Comparison(games[i, j], ())
-
-    return await select(candidates, judgements, **{"compare": compare} | options)
-
-
-@pytest.mark.parametrize(
-    ("ratings", "options", "index", "rule", "tied"),
-    [
-        pytest.param([(5, None)], {}, 0, "only", (), id="only"),
-        pytest.param([(5, 9.0), (7, 1.0), (6, 9.5)], {}, 1, "rating", (), id="rating"),
-        pytest.param(
-            [(5, 4.0), (4, 4.5)], {"view": "expected"}, 1, "expected", (), id="view expected"
-        ),
-        pytest.param(
-            [(9, None), (4, 4.5)],
-            {"view": "expected"},
-            1,
-            "expected",
-            (),
-            id="no expected rating never wins by it",
-        ),
-        pytest.param([failed(), (1, None)], {}, 1, "rating", (), id="failed never wins"),
-        pytest.param([failed(), failed()], {}, 0, "all_failed", (), id="all failed"),
-        pytest.param([failed()], {}, 0, "all_failed", (), id="only one and failed"),
-        pytest.param(
-            [(5, 1.0), (7, 6.1), (7, 6.2), (7, 6.2)],
-            {"logprobs": [-1, -9, -8, -3]},
-            3,
-            "policy_logprob",
-            (1, 2, 3),
-            id="policy_logprob",
-        ),
-        pytest.param(
-            [(7, 6.1), (7, 6.2)],
-            {"logprobs": [-1, None]},
-            1,
-            "expected_rating",
-            (0, 1),
-            id="one log-probability missing skips the rule",
-        ),
-        pytest.param(
-            [(7, 6.1), (7, 6.2), (3, 3.0)],
-            {"logprobs": [-2, -1, None]},
-            1,
-            "policy_logprob",
-            (0, 1),
-            id="missing beside the tie does not",
-        ),
-        pytest.param(
-            [(7, 6.1), (7, 6.3), (7, 6.2)],
-            {"logprobs": [-2, -2, -3]},
-            1,
-            "expected_rating",
-            (0, 1, 2),
-            id="narrowed by one rule, decided by the next",
-        ),
-        pytest.param(
-            [(7, 6.1), (7, 6.3), (7, 6.9)],
-            {"logprobs": [-2, -2, -3]},
-            1,
-            "expected_rating",
-            (0, 1, 2),
-            id="who is out stays out",
-        ),
-        pytest.param(
-            [(7, 6.1), (7, 6.3)],
-            {"logprobs": [-1, -2], "rules": ("expected_rating", "policy_logprob")},
-            1,
-            "expected_rating",
-            (0, 1),
-            id="rules in the given order",
-        ),
-        pytest.param([(7, 6.1), (7, None)], {"rules": ("first",)}, 0, "first", (0, 1), id="first"),
-        pytest.param([(7, 6.1), (7, None)], {"rules": ()}, 0, "first", (0, 1), id="last resort"),
-        pytest.param(
-            [(7, None), (7, None)],
-            {"compare": None},
-            0,
-            "first",
-            (0, 1),
-            id="no comparisons to be had",
-        ),
-    ],
-)
-async def test_selection(
-    ratings: list[Any], options: dict[str, Any], index: int, rule: str, tied: tuple[int, ...]
-) -> None:
-    assert await chosen(ratings, **options) == Selection(index, rule, tied)
-
-
-@pytest.mark.parametrize(
-    ("games", "index", "rule"),
-    [
-        pytest.param({(0, 1): FIRST, (0, 2): FIRST}, 0, "pairwise", id="champion stays"),
-        pytest.param({(0, 1): SECOND, (1, 2): SECOND}, 2, "pairwise", id="each beats the last"),
-        pytest.param({(0, 1): SECOND, (1, 2): FIRST}, 1, "pairwise", id="the middle one"),
-        pytest.param({(0, 1): TIE, (0, 2): SECOND}, 2, "pairwise", id="last beats the champion"),
-        pytest.param({(0, 1): TIE, (0, 2): FIRST}, 0, "first", id="a tie decides nothing"),
-        pytest.param(
-            {(0, 1): FIRST, (0, 2): INCONSISTENT}, 0, "first", id="inconsistent decides nothing"
-        ),
-        pytest.param(
-            {(0, 1): SECOND, (1, 2): Verdict.FAILED}, 1, "first", id="failed decides nothing"
-        ),
-    ],
-)
-async def test_knock_out(games: dict[tuple[int, int], Verdict], index: int, rule: str) -> None:
-    found = await chosen([(7, None)] * 3, games=games)
-    played = tuple((i, j, verdict) for (i, j), verdict in games.items())
-    assert found == Selection(index, rule, (0, 1, 2), played)
-
-
-async def test_only_the_tied_play() -> None:
-    found = await chosen([(7, None), (3, None), failed(), (7, None)], games={(0, 3): SECOND})
-    assert found == Selection(3, "pairwise", (0, 3), ((0, 3, SECOND),))

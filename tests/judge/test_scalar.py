@@ -15,7 +15,7 @@ from autoj_reward.config import JudgeConfig, OverLong, RewardConfig
 from autoj_reward.engine.classifier import TransformersScorer
 from autoj_reward.engine.fake import FakeScorer
 from autoj_reward.errors import ConfigError, FormatError, ModelError
-from autoj_reward.judge.make import judge_name
+from autoj_reward.judge.make import judge_name, make_judge
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.models import format_and_wrapper, format_of, resolve
 from autoj_reward.prompts.format import ScalarFormat, load_any_format, load_format
@@ -100,7 +100,7 @@ def chats(tokenizer: Any) -> list[list[int]]:
 
 
 async def judged(config: JudgeConfig, *responses: str) -> list[Judgement]:
-    replica = JudgeReplica(config)
+    replica = JudgeReplica(make_judge(config))
     await replica.start()
     try:
         items = [JudgeInput(QUERY, (response,)) for response in responses]
@@ -163,7 +163,7 @@ def test_a_trainer_takes_a_scalar_model_by_the_same_config() -> None:
         candidates = [Candidate(QUERY, "Yes."), Candidate("Why?", "No.")]
         rewards = model.rewards_now(candidates)
         assert [r.value for r in rewards] == [3.5, None]
-        assert model.numbers(rewards, candidates) == [3.5, 3.5]
+        assert model.numbers(rewards, candidates) == [3.5, 0.0]
 
 
 def test_no_known_reward_is_neutral() -> None:
@@ -205,7 +205,7 @@ def test_engines_that_cannot(kind: str) -> None:
         {"kind": kind, "format": fmt, "model": "smollm2-135m-instruct", **where}
     )
     with pytest.raises(ConfigError, match="set kind to vllm"):
-        JudgeReplica(config)
+        JudgeReplica(make_judge(config))
 
 
 def test_a_prompt_is_the_chat_of_the_models_training(smollm2: Any) -> None:
@@ -293,7 +293,7 @@ async def test_a_checkpoint_that_cannot_serve_is_named_at_start(
     folder = altered(classifier, tmp_path / "altered", file, **values)
     if "chat_template" in values:
         (folder / "chat_template.jinja").unlink(missing_ok=True)
-    replica = JudgeReplica(config_of(folder, kind="transformers"))
+    replica = JudgeReplica(make_judge(config_of(folder, kind="transformers")))
     with pytest.raises(ModelError, match=said):
         await replica.start()
 

@@ -274,6 +274,31 @@ def test_fit_cuts_both_of_a_pair(tokenizer_named: Named) -> None:
     ]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("over", [1, 50])
+def test_fit_cuts_of_an_uneven_pair_only_what_must_go(
+    over: int, turned: bool, tokenizer_named: Named
+) -> None:
+    tokens = PromptTokenizer(tokenizer_named("qwen"), "chat")
+    pair = ["Ten minutes.", "FIRST " + WORDS * 200 + "LAST"]
+    pair = pair[::-1] if turned else pair
+    budget = len(tokens.ids(prompt_of(*pair))) - over
+    prompt, ids, cut = tokens.fit(prompt_of(*pair), budget)
+    assert cut and budget - 8 <= len(ids) <= budget
+    short, long = sorted((p.text for m in prompt for p in m.parts if p.response), key=len)
+    assert short == "Ten minutes." and long.startswith("FIRST ") and long.endswith("LAST")
+
+
+def test_fit_cuts_the_longer_until_both_are_equal(tokenizer_named: Named) -> None:
+    tokens = PromptTokenizer(tokenizer_named("qwen"), "chat")
+    pair = ["A " + WORDS * 40, "B " + WORDS * 90]
+    budget = len(tokens.ids(prompt_of("", ""))) + 300
+    prompt, ids, _ = tokens.fit(prompt_of(*pair), budget)
+    assert budget - 12 <= len(ids) <= budget
+    one, two = (len(tokens._text(p.text)) for m in prompt for p in m.parts if p.response)
+    assert abs(one - two) <= 4
+
+
 @pytest.mark.parametrize("responses", [("ok",), (WORDS * 100,), (WORDS * 100, "ok")])
 def test_fit_refuses_a_query_that_leaves_no_room(
     responses: tuple[str, ...], tokenizer_named: Named

@@ -186,12 +186,13 @@ def test_rating_distribution_equals_transformers() -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from autoj_reward.judge.make import make_judge
     from autoj_reward.replicas.replica import JudgeReplica
 
     items = [JudgeInput(QUERY, (r,)) for r in (*RESPONSES[:2], HOSTILE)]
 
     async def ask() -> dict[int, object]:
-        replica = JudgeReplica(READING)
+        replica = JudgeReplica(make_judge(READING))
         await replica.start()
         try:
             return {k: judgement async for k, judgement in replica.stream(items)}

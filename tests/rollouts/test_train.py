@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,17 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM
 
+from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.journal import Journal
+from autoj_reward.io.rows import read_queries
+from autoj_reward.journal import Journal, Sampled
+from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
+from rollouts.best_of_n import job as best_of_n
 from rollouts.train import main as training
 from rollouts.train import placement
-from rollouts.train.rejection_sampling import training_rows
+from rollouts.train.chosen import TrainingRows, training_rows
+from rollouts.train.ppo import prompt_order
 
 ROOT = Path(__file__).parents[2]
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
@@ -60,37 +67,61 @@ def scalars(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "online-dpo", "ppo"])
-def test_a_run_is_stopped_and_goes_on(algorithm: str, written: Path, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "share"), [("grpo", 2), ("rloo", 2), ("online-dpo", 1), ("ppo", 1)]
+)
+def test_a_run_is_stopped_and_goes_on(
+    algorithm: str, share: int, written: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """share: the queries are so many times those that four steps ask."""
     run = written.parent / "run"
+    queries = [f"{query} {n}" for query in QUERIES for n in range(4)]
+    lines = "".join(json.dumps({"query": query}) + "\n" for query in queries)
+    (written.parent / "queries.jsonl").write_text(lines, encoding="utf-8")
     # The judge dies in the third step, after the checkpoint of the second.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "RewardModel", _dying(after=2))
-        with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
-            training.main(algorithm, str(written))
+    asked: list[str] = []
+    monkeypatch.setattr(placement, "RewardModel", _listening(asked, deaf_after=2))
+    with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
+        training.main(algorithm, str(written))
     assert not (run / "policy").exists()
+    monkeypatch.setattr(placement, "RewardModel", _listening(asked))
     assert training.main(algorithm, str(written)) == 0
+    # No step is done twice, and none is left out.
+    assert len(set(asked)) == len(queries) / share
+    assert set(Counter(asked).values()) == {1 if algorithm == "ppo" else 2}
     assert not torch.equal(weights(run / "policy"), weights(Path(policy)))
     logged = scalars(run / "logs")
     assert set(logged["judge/ok"]) == {1.0} and "judge/tokens_out" in logged
     journal = Journal(run / "journal.sqlite")
-    assert {row["input"]["query"] for row in journal.export()} <= set(QUERIES)
+    assert {row["input"]["query"] for row in journal.export()} <= set(queries)
     journal.close()
 
 
-def _dying(after: int) -> Any:
-    """A reward model whose failure budget is spent after some batches."""
+def _listening(asked: list[str], deaf_after: int | None = None) -> Any:
+    """A reward model that lists the queries of its batches, and dies after so many of them."""
 
-    class Dying(RewardModel):
+    class Listening(RewardModel):
         calls = 0
 
         async def _rewards(self, candidates: Any) -> Any:
-            type(self).calls += 1
-            if type(self).calls > after:
+            self.calls += 1
+            if deaf_after is not None and self.calls > deaf_after:
                 raise BudgetExceeded("the judge has died")
+            asked.extend(candidate.query for candidate in candidates)
             return await super()._rewards(candidates)
 
-    return Dying
+    return Listening
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(8, 4), (5, 4), (3, 8)], ids=str)
+def test_a_resumed_ppo_reads_what_an_uninterrupted_one_reads_next(rows: int, batch: int) -> None:
+    whole = prompt_order(rows, 7, 0, 6 * batch)
+    assert len(whole) == 6 * batch
+    for start in range(0, len(whole) - rows + 1, rows):
+        assert sorted(whole[start : start + rows]) == list(range(rows))
+    for done in range(6):
+        assert prompt_order(rows, 7, done * batch, 6 * batch) == whole[done * batch :]
+    assert prompt_order(rows, 8, 0, 6 * batch) != whole
 
 
 @pytest.mark.engine
@@ -139,8 +170,38 @@ def test_rejection_sampling(tmp_path: Path, written: Path, policy: str) -> None:
     written_at = (second / "policy" / "model.safetensors").stat().st_mtime_ns
     assert training.main("rejection-sampling", str(path)) == 0
     assert (second / "policy" / "model.safetensors").stat().st_mtime_ns == written_at
-    none, _ = training_rows(first / "best_of_n", "rating", 100.0, "p", 1)
-    assert none == []
+
+
+def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
+    tmp_path: Path, written: Path, policy: str
+) -> None:
+    job = BestOfNConfig(
+        input=json.loads(written.read_text(encoding="utf-8"))["input"],
+        output=tmp_path / "job",
+        policy=PolicyConfig(kind="fake", model=policy, n=3, system="Be brief."),
+        judge=JudgeConfig(kind="fake", script={"ratings": {"good": 9, "fair": 6, "poor": 2}}),
+        view="rating",
+    )
+    assert job.policy is not None
+    # The second query's best was cut off, and the third's worst.
+    finished = [(True, True, True), (False, True, True), (True, True, False), (True, False, False)]
+    journal = Journal(job.output / "journal.sqlite")
+    for query, ended in zip(QUERIES, finished, strict=True):
+        kept = Sampled(("good", "fair", "poor"), (None,) * 3, ended, 9)
+        journal.put_samples(policy_name(job.policy), query, kept)
+    journal.close()
+    read = read_queries(job.input)
+    asyncio.run(best_of_n.run(job, read.rows, []))
+    rows = training_rows(job, 0.0, "p", 1)
+    kept_queries = [QUERIES[0], QUERIES[2], QUERIES[3]]
+    system = {"role": "system", "content": "Be brief."}
+    prompts = [[system, {"role": "user", "content": query}] for query in kept_queries]
+    assert [row["prompt"] for row in rows.sft] == prompts
+    assert {row["completion"][0]["content"] for row in rows.sft} == {"good"}
+    assert [row["prompt"] for row in rows.pairs] == prompts[:2]
+    assert [row["rejected"][0]["content"] for row in rows.pairs] == ["poor", "fair"]
+    assert rows.cut == 1
+    assert training_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
 
 
 def test_what_cannot_be_trained(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:

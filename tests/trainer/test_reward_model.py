@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ from autoj_reward.config import (
 from autoj_reward.edge.http import make_app
 from autoj_reward.errors import BudgetExceeded, ConfigError, EngineUnavailable, InputError
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
@@ -61,7 +64,7 @@ def test_failed_judgements_abstain(reward: RewardModel) -> None:
     assert [(r.raw, r.value) for r in found] == [(9.0, 9.0), (None, None), (2.0, 2.0)]
     assert found[1].judgement.outcome is Outcome.TRUNCATED
     assert reward.numbers(found, asked("good", "lost", "poor")) == [9.0, 5.5, 2.0]
-    assert reward.fallbacks == 1
+    assert reward.fallbacks == 1 and reward.format.neutral == 5.5
 
 
 def test_any_loop_and_any_thread_may_ask(reward: RewardModel) -> None:
@@ -213,24 +216,27 @@ def test_the_sync_bridge_gives_the_same(reward: RewardModel) -> None:
     assert alone[0] == 9.0
 
 
-def test_online_dpo_gets_numbers(reward: RewardModel) -> None:
-    found = OnlineDPOReward(reward).judge(["Why?"] * 2, ["good", "lost"])
-    assert found == [9.0, 9.0]
+def test_online_dpo_by_two_ratings(reward: RewardModel) -> None:
+    prompts = ["a", "b", "c"] * 2
+    completions = ["good", "good", "fair", "poor", "lost", "fair"]
+    found = OnlineDPOReward(reward).judge(prompts, completions, ties_left_out=True)
+    assert found == [9.0, None, 6.0, 2.0, None, 6.0]
 
 
 def test_online_dpo_by_comparison(reward: RewardModel) -> None:
-    prompts = ["a", "b", "c"] * 2
-    completions = ["long answer", "x", "same", "short", "longer", "size"]
-    found = OnlineDPOReward(reward).compare(prompts, completions)
-    assert found == [1.0, 0.0, 0.5, 0.0, 1.0, 0.5]
+    prompts = ["a", "b", "c", "d"] * 2
+    completions = ["long answer", "x", "same", "lost", "short", "longer", "size", "y"]
+    found = OnlineDPOReward(reward).compare(prompts, completions, ties_left_out=True)
+    assert found == [1.0, 0.0, 0.5, None, 0.0, 1.0, 0.5, None]
     with pytest.raises(ValueError, match="two completions of each prompt"):
-        OnlineDPOReward(reward).compare(["a", "b"], ["x", "y"])
+        OnlineDPOReward(reward).compare(["a", "b"], ["x", "y"], ties_left_out=True)
 
 
 def test_orders_that_disagree_have_no_margin() -> None:
     judge = JudgeConfig(kind="fake", script={"verdicts": "first"})
     with RewardModel(RewardConfig(judge=judge)) as model:
-        assert OnlineDPOReward(model).compare(["a", "a"], ["x", "longer"]) == [0.5, 0.5]
+        found = OnlineDPOReward(model).compare(["a", "a"], ["x", "longer"], ties_left_out=True)
+    assert found == [0.5, 0.5]
 
 
 # OpenRLHF and verl
@@ -244,9 +250,16 @@ def test_openrlhf_batches_single_rows_and_nothing(reward: RewardModel) -> None:
         return asyncio.run(get_reward(reward, queries, prompts))
 
     found = ask([CHATML + "good<|im_end|>", CHATML + "lost"], [CHATML, CHATML])
-    assert found["rewards"] == [9.0, 9.0]
+    assert found["rewards"] == [9.0, 5.5]
     assert found["scores"] == [pytest.approx(8 / 9), 0.5]
     assert set(map(len, found["extra_logs"].values())) == {2}
+    assert found["extra_logs"]["judge_ok"] == [1.0, 0.0]
+    assert found["extra_logs"]["judge_raw"] == [9.0, 5.5]
+    alone = [ask([CHATML + said], [CHATML]) for said in ("good", "lost")]
+    for one in alone:  # OpenRLHF joins rows by the names of one of them
+        assert one["extra_logs"].keys() == found["extra_logs"].keys()
+        assert all(math.isfinite(value) for [value] in one["extra_logs"].values())
+    assert [one["rewards"] for one in alone] == [[9.0], [5.5]]
     assert ask([], []) == {"rewards": [], "scores": [], "extra_logs": {}}
     assert split("Q: x\nA: y</s>", "Q: x\nA:") == Candidate("Q: x\nA:", "y")
 
@@ -257,7 +270,8 @@ def test_verl_gets_the_same_finite_keys(reward: RewardModel) -> None:
 
     good, lost = asyncio.run(ask("good")), asyncio.run(ask("lost"))
     assert (good["score"], good["judge_ok"]) == (9.0, 1.0)
-    assert (lost["score"], lost["judge_ok"]) == (9.0, 0.0)
+    assert (lost["score"], lost["judge_ok"]) == (5.5, 0.0)
+    assert all(map(math.isfinite, lost.values()))
     assert good.keys() == lost.keys()
     with pytest.raises(InputError, match="extra_info has no 'query'"):
         asyncio.run(score(reward, "x", {"index": 1}, "query"))
@@ -285,6 +299,53 @@ def test_verls_reward_manager(
         ask()
 
 
+@pytest.mark.parametrize("how", ["rewards", "compare"])
+def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None:
+    judge = JudgeConfig(kind="fake", script={"fail": {"slow": "hang"}})
+    model = RewardModel(config(judge=judge))
+    model.open()
+
+    def call() -> object:
+        if how == "rewards":
+            return model.rewards_now(asked("slow"))
+        return model.compare_now([("q", "slow", "good")])
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(call)
+        while model._client is None or not model._client._pending:
+            time.sleep(0.01)
+        model.close()
+        with pytest.raises(EngineUnavailable, match="the judge was closed"):
+            waiting.result(timeout=30)
+
+
+GROUPS: dict[str, dict[str, Any]] = {
+    "whiten": {"shaping": ShapingConfig(whiten="group")},
+    "fallback": {"failures": FailureConfig(fallback="group")},
+}
+
+
+@pytest.mark.parametrize("key", GROUPS)
+def test_a_trainer_that_asks_for_one_row_cannot_have_groups(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = f"{key} is group.*needs all responses of a query in one call"
+    with RewardModel(config(**GROUPS[key])) as model:
+        with pytest.raises(ConfigError, match=f"{told}.*verl asks for one response a call"):
+            asyncio.run(score(model, "good", {"query": "Why?"}, "query"))
+        monkeypatch.setattr(verl, "_model", lambda: model)
+        with pytest.raises(ConfigError, match=told):
+            verl.JudgeRewardManager(None, None)
+        with pytest.raises(ConfigError, match=f"{told}.*one response of"):
+            asyncio.run(get_reward(model, [CHATML + "good"], [CHATML]))
+        whole = asyncio.run(get_reward(model, [CHATML + "good", CHATML + "poor"], [CHATML] * 2))
+        assert whole["rewards"][0] > whole["rewards"][1]
+        GRPOReward(model)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(ConfigError, match=f"{told}.*several processes may split them"):
+            GRPOReward(model)
+
+
 def test_figures_by_hand(reward: RewardModel) -> None:
     candidates = [Candidate("a", "good"), Candidate("a", "poor"), Candidate("b", "fair")]
     figures = batch_figures(reward.rewards_now(candidates), candidates)
@@ -303,7 +364,7 @@ def service() -> Iterator[str]:
     import uvicorn
 
     made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
-    app = make_app(RewardClient(LocalBackend(JudgeReplica(made.judge))), "secret")
+    app = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(made.judge)))), "secret")
     server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

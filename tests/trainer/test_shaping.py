@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 import pytest
 
@@ -34,13 +35,36 @@ def test_whitening_by_group_leaves_abstentions_out() -> None:
     assert found == [pytest.approx(-2 / spread), pytest.approx(2 / spread), None, 0.0]
 
 
-def test_whitening_by_the_run_so_far() -> None:
-    shaper = Shaper(ShapingConfig(whiten="running"))
-    assert shaper([4.0], [1], ["a"]) == [0.0]
-    found = shaper([6.0, None], [1, 1], ["a", "a"])
-    assert found == [pytest.approx(1 / (statistics.stdev([4.0, 6.0]) + EPSILON)), None]
-    later = shaper([5.0], [1], ["b"])
-    assert later == [pytest.approx(0.0)]
+@pytest.mark.parametrize("config", [{}, {"scale": 0.5, "shift": -3}, {"clip": [0, 100]}], ids=str)
+def test_rewards_that_are_asked_for_one_by_one_keep_their_order(config: dict[str, object]) -> None:
+    shaper = Shaper(check(ShapingConfig, config, "test"))
+    alone: list[Any] = [value for raw in (10.0, 2.0, 7.0) for value in shaper([raw], [0], ["a"])]
+    assert alone == shaper([10.0, 2.0, 7.0], [0] * 3, ["a"] * 3)
+    assert sorted(range(3), key=alone.__getitem__) == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("block", "key", "told"),
+    [
+        (ShapingConfig, "whiten", "lose their order.*shift to -m/s and scale to 1/s"),
+        (FailureConfig, "fallback", "starts anew on a resume: state that mean as a number"),
+    ],
+    ids=["whiten", "fallback"],
+)
+def test_figures_of_the_run_so_far_are_refused(block: type[Any], key: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: running is no choice.*{told}"):
+        check(block, {key: "running"}, "test")
+
+
+def test_a_lone_response_has_no_group_to_be_whitened_in() -> None:
+    shaper = Shaper(ShapingConfig(whiten="group"))
+    told = "shaping.whiten is group.*one response of 'a'"
+    with pytest.raises(ConfigError, match=told):
+        shaper([10.0], [4], ["a"])
+    with pytest.raises(ConfigError, match=told):
+        shaper([10.0, 1.0, 2.0], [4, 4, 4], ["a", "b", "b"])
+    # One that failed was asked for in its group.
+    assert shaper([10.0, None], [4, 4], ["a", "a"]) == [0.0, None]
 
 
 def test_a_clip_that_falls_is_refused() -> None:
@@ -99,16 +123,20 @@ def test_no_budget_means_no_failure() -> None:
         FailureBudget(FailureConfig(budget=0)).count([BAD])
 
 
-def test_fallback_by_group_then_run_then_neutral() -> None:
-    fallback = Fallback(FailureConfig(), neutral=5.5)
-    assert fallback.fill([None], ["a"]) == [5.5]
-    assert fallback.fill([2.0, None, 4.0, None], ["a", "a", "a", "b"]) == [2.0, 3.0, 4.0, 3.0]
-    assert fallback.fill([9.0, None], ["c", "d"]) == [9.0, 5.0]
-    assert fallback.used == 4
+def test_fallback_by_group_then_neutral() -> None:
+    fallback = Fallback(FailureConfig(fallback="group"), neutral=5.5)
+    found = fallback.fill([2.0, None, 4.0, None, None], ["a", "a", "a", "b", "b"])
+    assert found == [2.0, 3.0, 4.0, 5.5, 5.5]
+    assert fallback.used == 3
+    with pytest.raises(ConfigError, match=r"fallback is group.*one response of 'c'"):
+        fallback.fill([9.0], ["c"])
 
 
-def test_fallback_by_the_run_or_a_number() -> None:
-    running = Fallback(FailureConfig(fallback="running"), neutral=0)
-    assert running.fill([1.0, 5.0, None], ["a", "b", "b"]) == [1.0, 5.0, 3.0]
-    fixed = Fallback(FailureConfig(fallback=-1.0), neutral=0)
-    assert fixed.fill([None, 5.0], ["a", "a"]) == [-1.0, 5.0]
+@pytest.mark.parametrize(("config", "number"), [({}, 5.5), ({"fallback": -1.0}, -1.0)], ids=str)
+def test_a_fallback_does_not_depend_on_what_was_asked_before(
+    config: dict[str, object], number: float
+) -> None:
+    fallback = Fallback(check(FailureConfig, config, "test"), neutral=5.5)
+    assert fallback.fill([None], ["a"]) == [number]
+    assert fallback.fill([9.0, 9.0, None], ["a", "a", "a"]) == [9.0, 9.0, number]
+    assert fallback.fill([None], ["a"]) == [number]

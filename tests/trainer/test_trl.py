@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,15 @@ from transformers import (
     TrainerCallback,
 )
 
-from autoj_reward.config import JudgeConfig, ReplicaConfig, RewardConfig
+from autoj_reward.config import (
+    FailureConfig,
+    JudgeConfig,
+    ReplicaConfig,
+    RewardConfig,
+    ShapingConfig,
+)
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.text import Turn
@@ -105,33 +112,108 @@ def test_grpo_and_rloo(
     assert history(trainer, "rewards/judge/mean") == pytest.approx(history(trainer, "judge/shaped"))
 
 
-def test_online_dpo(tmp_path: Path, policy: str, tokenizer: Any, reward: RewardModel) -> None:
-    from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
+def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any) -> Any:
+    """An online DPO run of two pairs a step, always the same."""
+    from trl.experimental.online_dpo import OnlineDPOConfig
 
-    trainer = OnlineDPOTrainer(
+    args = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 2,
+        "learning_rate": 1e-2,
+        "max_new_tokens": 8,
+        "max_steps": 1,
+        "logging_steps": 1,
+        "report_to": [],
+        "use_cpu": True,
+        "save_strategy": "no",
+    } | more
+    return kind(
         model=tiny(LlamaForCausalLM, len(tokenizer)),
-        reward_funcs=OnlineDPOReward(reward).compare,
-        args=OnlineDPOConfig(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=2,
-            max_new_tokens=8,
-            max_steps=1,
-            logging_steps=1,
-            report_to=[],
-            use_cpu=True,
-            save_strategy="no",
-        ),
+        reward_funcs=judge,
+        args=OnlineDPOConfig(**args),
         processing_class=tokenizer,
         train_dataset=Dataset.from_dict({"prompt": QUERIES}),
     )
+
+
+def moved(trainer: Any) -> torch.Tensor:
+    """By how much training changes the weights."""
+    before = torch.nn.utils.parameters_to_vector(trainer.model.parameters()).clone()
     trainer.train()
+    return torch.nn.utils.parameters_to_vector(trainer.model.parameters()) - before
+
+
+def test_online_dpo(tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None:
+    trainer = online_dpo(DecidedPairsTrainer, OnlineDPOReward(reward).compare, tokenizer, tmp_path)
+    assert moved(trainer).any()
     assert history(trainer, "objective/scores") == [0.5]
+    assert history(trainer, "judge/undecided") == [0.0]
+
+
+UNDECIDED: dict[str, tuple[str, dict[str, Any]]] = {
+    "inconsistent": ("compare", {"judge": JudgeConfig(kind="fake", script={"verdicts": "first"})}),
+    "ties": ("judge", {"judge": JudgeConfig(kind="fake"), "shaping": ShapingConfig(scale=0)}),
+    "failures": (
+        "judge",
+        {
+            "judge": JudgeConfig(kind="fake", script={"fail_share": {"unparsable": 1.0}}),
+            "failures": FailureConfig(budget=1),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
+@pytest.mark.parametrize("case", UNDECIDED)
+def test_undecided_pairs_teach_nothing(
+    case: str, loss: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    from trl.experimental.online_dpo import OnlineDPOTrainer
+
+    function, config = UNDECIDED[case]
+    with RewardModel(RewardConfig(**config)) as model:
+        judge = getattr(OnlineDPOReward(model), function)
+        more = {"max_steps": 2, "loss_type": loss, "missing_eos_penalty": 1.0}
+        trainer = online_dpo(DecidedPairsTrainer, judge, tokenizer, tmp_path, **more)
+        assert not moved(trainer).any()
+        assert history(trainer, "judge/undecided") == [1.0, 1.0]
+        stock = online_dpo(OnlineDPOTrainer, judge, tokenizer, tmp_path)
+        with pytest.raises(ConfigError, match=r"as if its first response had won.*DecidedPairs"):
+            stock.train()
+
+
+def test_decided_pairs_teach_what_they_teach_in_the_stock_trainer(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    from trl.experimental.online_dpo import OnlineDPOTrainer
+
+    def gain(kind: Any, *rewards: float) -> torch.Tensor:
+        def judge(**columns: Any) -> list[float]:
+            return list(rewards)
+
+        plain = {"optim": "sgd", "max_grad_norm": 0.0, "bf16": False}
+        return moved(online_dpo(kind, judge, tokenizer, tmp_path, **plain))
+
+    both = gain(OnlineDPOTrainer, 1, 0, 0, 1)
+    # A tie teaches TRL that first is better.
+    torch.testing.assert_close(gain(OnlineDPOTrainer, 1, 0, 1, 0), gain(OnlineDPOTrainer, *[1] * 4))
+    torch.testing.assert_close(gain(DecidedPairsTrainer, 1, 0, 0, 1), both)
+    one, other = gain(DecidedPairsTrainer, 1, 5, 0, 5), gain(DecidedPairsTrainer, 5, 0, 5, 1)
+    assert one.any() and other.any()
+    torch.testing.assert_close(one + other, both, atol=1e-6, rtol=1e-4)
 
 
 class Ppo:
     """A PPO run on the tiny policy, and what it needs."""
 
-    def __init__(self, tokenizer: Any, reward: RewardModel, folder: Path, **more: Any) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        reward: RewardModel,
+        folder: Path,
+        queries: Sequence[str] = QUERIES,
+        **more: Any,
+    ) -> None:
         from trl.experimental.ppo import PPOConfig, PPOTrainer
 
         models: dict[str, Any] = {"ref_model": tiny(LlamaForCausalLM, len(tokenizer))}
@@ -151,7 +233,7 @@ class Ppo:
             "num_sample_generations": 0,
             "save_strategy": "no",
         } | more
-        prompts = [[{"role": "user", "content": q}] for q in QUERIES * 8]
+        prompts = [[{"role": "user", "content": q}] for q in [*queries] * 8]
         rows = [
             {"input_ids": tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"]}
             for p in prompts
@@ -217,11 +299,40 @@ def test_ppo_reads_queries_and_responses_out_of_padded_rows(
     assert [judge.judge._candidate(p + s) for p, s in zip(ids, said, strict=True)] == meant
 
 
+def test_ppo_judges_what_trl_trains_on(tokenizer: Any, reward: RewardModel) -> None:
+    """TRL masks a response from its first pad token on, and cuts it after its first end token."""
+    from trl.experimental.utils import get_reward
+
+    ids = tokenizer("Q: Why? A:")["input_ids"]
+    said, more = tokenizer(" Light.")["input_ids"], tokenizer(" Rating: [[10]]")["input_ids"]
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    tails = [[pad, *more, end], [pad, pad, *more], [end, pad, *more]]
+    rows = [[pad, *ids, *said, *tail] for tail in tails]
+    rows.append([pad, *ids, pad, *said, *more])
+    rows = [row + [pad] * (max(map(len, rows)) - len(row)) for row in rows]
+    judge = PPOReward(reward, tokenizer, {tuple(ids): "Why?"})
+    get_reward(judge, torch.tensor(rows), pad, len(ids) + 1)
+    assert [candidate.response for candidate, _ in reward.recent()] == [" Light."] * 3 + [""]
+
+
+def test_ppo_on_queries_that_spell_the_pad_token(
+    tmp_path: Path, tokenizer: Any, reward: RewardModel
+) -> None:
+    pad = tokenizer.pad_token
+    queries = [f"What is {pad}?", f"{pad} What is that?", "What is ?", " What is that?"]
+    Ppo(tokenizer, reward, tmp_path, queries, total_episodes=32).trainer.train()
+    asked = [candidate.query for candidate, _ in reward.recent()]
+    assert sorted(asked) == sorted(queries * 8)
+
+
 def test_ppo_refuses_what_it_cannot_read(tokenizer: Any, smollm2: Any, reward: RewardModel) -> None:
     with pytest.raises(ConfigError, match="pad token of its own"):
         PPOReward(reward, smollm2, {(5, 6): "q"})
     with pytest.raises(ConfigError, match="beginning of another"):
         PPOReward(reward, tokenizer, {(5, 6): "q", (5, 6, 7): "q2", (8,): "z"})
+    whitened = RewardConfig(judge=JudgeConfig(kind="fake"), shaping=ShapingConfig(whiten="group"))
+    with pytest.raises(ConfigError, match=r"whiten is group.*PPO samples one response of a query"):
+        PPOReward(RewardModel(whitened), tokenizer, {(5, 6): "q"})
     with pytest.raises(ConfigError, match="needs the prompts"):
         PPOReward(reward, tokenizer, {})
     judge = PPOReward(reward, tokenizer, {(5, 6): "q"})
@@ -242,7 +353,7 @@ def made(
 ) -> Any:
     """A stock trainer of 32 responses a step."""
     from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
-    from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
+    from trl.experimental.online_dpo import OnlineDPOConfig
 
     args = {
         "output_dir": str(folder),
@@ -253,10 +364,10 @@ def made(
     }
     prompts = Dataset.from_dict({"prompt": [[{"role": "user", "content": q}] for q in QUERIES] * 4})
     if algorithm == "ppo":
-        sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
+        sizes: dict[str, Any] = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
         return Ppo(tokenizer, reward, folder, total_episodes=32 * steps, **sizes).trainer
     if algorithm == "online-dpo":
-        return OnlineDPOTrainer(
+        return DecidedPairsTrainer(
             model=tiny(LlamaForCausalLM, len(tokenizer)),
             reward_funcs=OnlineDPOReward(reward).judge,
             args=OnlineDPOConfig(**args, per_device_train_batch_size=16, max_new_tokens=8),
@@ -321,7 +432,7 @@ def test_a_judge_that_fails_now_and_then_leaves_training_running(
     if checks:
         assert checks[0].failed == failed and reward.fallbacks == 0
     else:
-        assert reward.fallbacks == failed
+        assert reward.fallbacks == (failed if algorithm == "ppo" else 0)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -19,10 +20,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.evaluate.graded import GradedData
 from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.fine_tuning import LoraBlock, freeze_below, with_lora
 from autoj_reward.training.judge.examples import schedule
 from autoj_reward.training.judge.recipe import LossConfig, MixConfig, TrainJudgeConfig
 from autoj_reward.training.judge.targets import Item, ItemBuilder, Slot, Tree, read_item, shorten
@@ -325,6 +328,48 @@ def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(folder)
     own, other = (m.model.layers[1].mlp.up_proj.weight for m in (judge, base))
     assert not torch.equal(own, other)
+
+
+def test_graded_outputs_are_ordered(tmp_path: Path, folder: Path) -> None:
+    """Good outputs say so in their words, and are no longer than the others."""
+    names = [f"s{n}" for n in range(12)]
+    texts = {name: f"{'good' if n % 2 else 'poor'} answer {name}" for n, name in enumerate(names)}
+    queries = [f"Question {n}?" for n in range(30)]
+    rows: dict[str, list[Any]] = {
+        "outputs": [{"instruction": q, "outputs": texts} for q in queries],
+        "preferences": [
+            {"annotator": "gpt4_turbo_logprob", "instruction": q, "second": name,
+             "preference": 0.9 if n % 2 else 1e-4}
+            for q in queries for n, name in enumerate(names)
+        ],
+    }  # fmt: skip
+    for name, lines in rows.items():
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    config = load_config(TrainJudgeConfig, write(tmp_path, folder, lora=None, learning_rate=0.003))
+    graded = GradedData(folder=str(tmp_path), test=0.1, validation=0.3, test_systems=("s0", "s1"))
+    config = config.model_copy(
+        update={
+            "data": config.data.model_copy(update={"graded": graded}),
+            "mix": MixConfig(rated=0, compared=0, ranked=1),
+            "losses": LossConfig(judgement=0, ranking=1, preference_scale=4),
+            "epochs": 3.0,
+        }
+    )
+    record = train(config)
+    assert record["examples"]["training"].keys() >= {"ranked"}
+    last = record["validation"]
+    first = next(e for e in record["history"] if "eval_loss_ranking" in e)
+    assert last["eval_loss_ranking"] < first["eval_loss_ranking"]
+    assert last["eval_order"] > 0.5
+
+
+def test_an_adapter_goes_on_from_a_block_up(tmp_path: Path, folder: Path) -> None:
+    base = LlamaForCausalLM.from_pretrained(folder)
+    model = with_lora(base, LoraBlock(rank=2), "CAUSAL_LM")
+    freeze_below(model, 1)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained and all(".layers.1." in name for name in trained)
 
 
 def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> None:

@@ -22,6 +22,7 @@ from autoj_reward.evaluate.labelled import (
     swapped,
 )
 from autoj_reward.training.fine_tuning import refuse_bad
+from autoj_reward.training.judge.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig
 from autoj_reward.training.judge.targets import Item, ItemBuilder
 from autoj_reward.types import BadRow
@@ -29,7 +30,7 @@ from autoj_reward.types import BadRow
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Items by part (`rated`, `direct`, `compared`, `preferred`), and the rows left out."""
+    """Items by part (`rated`, `direct`, `compared`, `preferred`, `ranked`), and rows left out."""
 
     training: dict[str, list[Item]]
     validation: dict[str, list[Item]]
@@ -53,7 +54,12 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
     rated, compared, bad = read_rows(config, builder)
     splits: tuple[dict[str, list[Item]], dict[str, list[Item]]] = ({}, {})
 
-    def make(part: str, row: Rated | Compared, build: Callable[[], Item]) -> None:
+    def make(
+        part: str,
+        row: Rated | Compared | Ranked,
+        build: Callable[[], Item],
+        held: bool | None = None,
+    ) -> None:
         try:
             if row.query in measured:
                 raise InputRejected("its query is among those of data.exclude, which measure")
@@ -67,8 +73,9 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
         except InputRejected as error:
             bad[row.source, row.line] = BadRow(row.source, row.line, "", str(error))
             return
-        held_out = is_held_out(row.query, config.data.held_out)
-        splits[held_out].setdefault(part, []).append(item)
+        if held is None:
+            held = is_held_out(row.query, config.data.held_out)
+        splits[held].setdefault(part, []).append(item)
 
     measured = excluded_queries(config.data, builder.format)
     for row in tqdm(rated, desc="rated rows", disable=None):
@@ -81,6 +88,9 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
                 make("compared", pair, lambda row=order: builder.compared(row))  # type: ignore[misc]
         if config.mix.preferred:
             make("preferred", pair, lambda row=pair: builder.preferred(row))  # type: ignore[misc]
+    if config.mix.ranked:
+        for validates, group in ranked_groups(config, builder.count, compared):
+            make("ranked", group, lambda row=group: builder.ranked(row), validates)  # type: ignore[misc]
     found = tuple(bad.values())
     refuse_bad(config, found)
     if not any(splits[0].values()):

@@ -22,6 +22,8 @@ class LossConfig(Block):
     verdict: cross entropy of a comparison's verdict over the verdict labels.
     preference: Bradley-Terry: cross entropy of the human label under a logit that is the
         difference of the expected ratings at the direct slots times `preference_scale`.
+    ranking: the same over all pairs of a group of graded outputs, against the logistic function of
+        the difference of their scores.
     """
 
     judgement: float = Field(1.0, ge=0)
@@ -30,6 +32,7 @@ class LossConfig(Block):
     spread: float = Field(0.8, gt=0)
     verdict: float = Field(0.0, ge=0)
     preference: float = Field(0.0, ge=0)
+    ranking: float = Field(0.0, ge=0)
     preference_scale: float = Field(1.0, gt=0)
 
     @property
@@ -44,19 +47,34 @@ class MixConfig(Block):
     rated: rated responses with their judgements, doubled in the paper to balance pairs in two
     orders. direct: rated responses at the slot right after the prompt alone, at half the tokens.
     compared: pairs in each of their two orders. preferred: pairs for the preference loss.
+    ranked: groups of graded outputs for the ranking loss.
     """
 
     rated: float = Field(2.0, ge=0)
     direct: float = Field(0.0, ge=0)
     compared: float = Field(1.0, ge=0)
     preferred: float = Field(0.0, ge=0)
+    ranked: float = Field(0.0, ge=0)
+
+
+class GroupsConfig(Block):
+    """Groups of graded outputs to one instruction, of nearly one length.
+
+    per_query: groups of an instruction. size: outputs of a group. ratio: tokens of its longest over
+    its shortest, at most. longest: tokens of an output, at most.
+    """
+
+    per_query: int = Field(3, ge=1)
+    size: int = Field(4, ge=2)
+    ratio: float = Field(1.3, ge=1)
+    longest: int = Field(600, ge=1)
 
 
 class TrainJudgeConfig(FineTuningConfig):
     """A training run of a judge.
 
     format, wrapper: what the judge is to be served with.
-    adapter: folder of an adapter to go on from.
+    adapter: folder of an adapter to go on from; its blocks below lora.first_layer stay as they are.
     brief: tokens that a reference critique may have before its rating; a longer one keeps its first
         sentences and its last. null keeps it whole, as in the paper. Small models learn to end
         brief critiques long before whole ones.
@@ -70,6 +88,7 @@ class TrainJudgeConfig(FineTuningConfig):
     adapter: Path | None = None
     losses: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
+    groups: GroupsConfig = GroupsConfig()
     brief: int | None = Field(None, ge=16)
     epochs: float = Field(5.0, gt=0)
     attention: Literal["auto", "sdpa", "flash_attention_2"] = "auto"

@@ -3,8 +3,9 @@
 `rated`: the judgement's own tokens (cross entropy, as in the paper), and the rating read at the
 slot after the judgement and at a slot right after the prompt. `direct`: the latter alone.
 `compared`: the verdict of a pair in one order. `preferred`: the expected ratings of two responses
-against the human label of the pair. Slots are read as the engine reads them
-(`autoj_reward.engine.labels`), so a rating is trained as the distribution that is served.
+against the human label of the pair. `ranked`: those of a group against their graded scores. Slots
+are read as the engine reads them (`autoj_reward.engine.labels`), so a rating is trained as the
+distribution that is served.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from autoj_reward.parse import ParsedRating, ParsedVerdict, parse_comparison, pa
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.judge.groups import Ranked
+from autoj_reward.training.judge.ranking import ranking_loss
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.tree import TokenTree
 from autoj_reward.types import JudgeInput, Verdict
@@ -78,17 +81,18 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One training example. part: rated, direct, compared or preferred (with two trees).
+    """One training example. part: rated, direct, compared, preferred (with two trees) or ranked.
 
     target: the reference rating, the index of the verdict among the format's, or 1 / 0.5 / 0 for
-    the first response being better, tied or worse.
+    the first response being better, tied or worse. scores: of a ranked item's trees.
     """
 
     part: str
     source: str
     line: int
     trees: tuple[Tree, ...]
-    target: float
+    target: float = 0.0
+    scores: tuple[float, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -120,7 +124,7 @@ class ItemBuilder:
             parsed = _parsed(text, self.format)
             if self.brief:
                 text = (
-                    shorten(text[: parsed.opened], self.brief, self._count) + text[parsed.opened :]
+                    shorten(text[: parsed.opened], self.brief, self.count) + text[parsed.opened :]
                 )
                 parsed = _parsed(text, self.format)
             own = self._output(tree, prepared, text)
@@ -162,15 +166,25 @@ class ItemBuilder:
 
     def preferred(self, row: Compared) -> Item:
         """The two responses of a pair, each alone before the direct rating slot."""
+        target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
+        trees = self._alone(row.query, row.responses)
+        return Item("preferred", row.source, row.line, trees, target)
+
+    def ranked(self, row: Ranked) -> Item:
+        """The responses of a group, each alone before the direct rating slot."""
+        trees = self._alone(row.query, row.responses)
+        return Item("ranked", row.source, row.line, trees, scores=row.scores)
+
+    def _alone(self, query: str, responses: Sequence[str]) -> tuple[Tree, ...]:
         trees = []
-        for response in row.responses:
-            tree, prepared = self._tree(JudgeInput(row.query, (response,)))
+        for response in responses:
+            tree, prepared = self._tree(JudgeInput(query, (response,)))
             tree.direct = self._direct(tree, prepared)
             trees.append(tree)
-        target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
-        return Item("preferred", row.source, row.line, tuple(trees), target)
+        return tuple(trees)
 
-    def _count(self, text: str) -> int:
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
         return len(self.tokens.continuation(text))
 
     def _tree(self, item: JudgeInput) -> tuple[Tree, Prepared]:
@@ -255,16 +269,17 @@ def read_item(item: Item, logits: Sequence[Logits], losses: LossConfig, scale: T
         at = logits[0]([node for node, _ in first.text]).float()
         wanted = torch.tensor([token for _, token in first.text], device=at.device)
         parts["judgement"] = F.cross_entropy(at, wanted)
-    if item.part == "preferred":
-        means = [
-            _mean(tree.direct.log_probs(read), scale)
-            for tree, read in zip(item.trees, logits, strict=True)
-            if tree.direct
-        ]
-        logit = (means[0] - means[1]) * losses.preference_scale
-        target = torch.tensor(item.target, device=logit.device)
-        parts["preference"] = F.binary_cross_entropy_with_logits(logit, target)
-        expected["direct"] = tuple(m.item() for m in means)
+    if item.part in ("preferred", "ranked"):
+        slots = [(tree.direct, read) for tree, read in zip(item.trees, logits, strict=True)]
+        means = torch.stack([_mean(slot.log_probs(read), scale) for slot, read in slots if slot])
+        if item.part == "ranked":
+            scores = torch.tensor(item.scores, device=means.device)
+            parts["ranking"] = ranking_loss(means, scores, losses.preference_scale)
+        else:
+            logit = (means[0] - means[1]) * losses.preference_scale
+            target = torch.tensor(item.target, device=logit.device)
+            parts["preference"] = F.binary_cross_entropy_with_logits(logit, target)
+        expected["direct"] = tuple(means.tolist())
     else:
         curve = torch.exp(-0.5 * ((scale - item.target) / losses.spread) ** 2)
         for name, slot in (("after", first.after), ("direct", first.direct)):

@@ -16,13 +16,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, load_config
+from autoj_reward.config import JudgeConfig
 from autoj_reward.io.files import claim
-from autoj_reward.io.provenance import as_typed
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -30,6 +28,7 @@ from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
+    freeze_below,
     on_gpu,
     save_weights,
     weights_dtype,
@@ -37,6 +36,7 @@ from autoj_reward.training.fine_tuning import (
     write_record,
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from autoj_reward.training.run import log_to
 
 
 def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
@@ -45,6 +45,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     Raises InputError for data that cannot be trained on, ConfigError for an output folder that
     holds a run of another config.
     """
+    from peft.helpers import disable_input_dtype_casting
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
     from autoj_reward.training.judge.examples import bad_by_source, make_examples, schedule
@@ -53,6 +54,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     claim(config.output, config, changeable={"output", "save_steps"})
+    log_to(config.output / "logs")
     judge = JudgeConfig(
         model=config.model,
         revision=config.revision,
@@ -94,7 +96,9 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
         data_collator=Collator(tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
+    with disable_input_dtype_casting(model, active=arguments.bf16):
+        trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
     validated = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]
@@ -145,7 +149,9 @@ def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
     if config.gradient_checkpointing:
         model.enable_input_require_grads()
     if config.adapter:
-        return PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        model = PeftModel.from_pretrained(model, str(config.adapter), is_trainable=True)
+        freeze_below(model, lora.first_layer)
+        return model
     return with_lora(model, lora, "CAUSAL_LM")
 
 
@@ -158,9 +164,3 @@ def _merge(base: str, revision: str | None, adapter: Path, tokenizer: Any, targe
     whole = PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()
     whole.save_pretrained(str(target))
     tokenizer.save_pretrained(str(target))
-
-
-def main(config: str, sets: Sequence[str] = ()) -> int:
-    """`autoj train judge`."""
-    train(load_config(TrainJudgeConfig, config, sets), as_typed())
-    return 0

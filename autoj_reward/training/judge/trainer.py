@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 from transformers import Trainer, TrainerControl
 
+from autoj_reward.evaluate.within_query import WithinQuery, summary
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import Item, Logits, Reading, read_item
 from autoj_reward.training.judge.tree import batch
@@ -84,21 +85,25 @@ class JudgeTrainer(Trainer):
 
     def validate(self, items: Sequence[Item]) -> dict[str, float]:
         """Spearman of the expected rating with the reference at each slot, agreement of verdicts
-        and of preferences with human labels (one order; ties left out), and mean losses."""
+        and of preferences with human labels (one order; ties left out), the order of graded outputs
+        to one instruction, and mean losses."""
         model = self.model
         model.eval()
         losses: dict[str, list[float]] = defaultdict(list)
         pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
         hits: dict[str, list[bool]] = defaultdict(list)
+        queries: list[WithinQuery] = []
         size = self.args.per_device_eval_batch_size
-        with torch.no_grad():
+        with torch.no_grad(), self.compute_loss_context_manager():
             for start in range(0, len(items), size):
                 inputs = self._prepare_inputs(self.data_collator(items[start : start + size]))
                 for item, reading in zip(inputs["items"], self.read(model, inputs), strict=True):
                     for name, value in reading.parts.items():
                         losses[f"loss_{name}"].append(value)
                     for name, found in reading.expected.items():
-                        if item.part == "rated":
+                        if item.part == "ranked":
+                            queries.append(WithinQuery(found, item.scores, _lengths(item)))
+                        elif item.part == "rated":
                             pairs[f"spearman_{name}"].append((found[0], item.target))
                         elif item.part == "compared":
                             hits["agreement_verdict"].append(found.index(max(found)) == item.target)
@@ -109,7 +114,11 @@ class JudgeTrainer(Trainer):
         means = {name: fmean(v) for name, v in losses.items()}
         means |= {name: fmean(v) for name, v in hits.items()}
         ranks = {name: float(spearmanr(*zip(*v, strict=True))[0]) for name, v in pairs.items()}
-        return {**means, **ranks}
+        return {**means, **ranks, **summary(queries)}
+
+
+def _lengths(item: Item) -> tuple[float, ...]:
+    return tuple(float(len(tree.tokens.ids)) for tree in item.trees)
 
 
 def _reader(logits: Tensor, place: dict[int, int]) -> Logits:

@@ -17,13 +17,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.config import EngineConfig, load_config
+from autoj_reward.config import EngineConfig
 from autoj_reward.io.files import claim
-from autoj_reward.io.provenance import as_typed
 from autoj_reward.models import resolve
 from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
@@ -33,6 +31,7 @@ from autoj_reward.training.fine_tuning import (
     with_lora,
     write_record,
 )
+from autoj_reward.training.run import log_to
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 
 
@@ -51,6 +50,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     claim(config.output, config, changeable={"output", "save_steps"})
+    log_to(config.output / "logs")
     source = resolve(EngineConfig(model=config.model, revision=config.revision))
     tokenizer = load_tokenizer(source.path, config.revision)
     pairs = read_preferences(config, tokenizer)
@@ -125,9 +125,3 @@ def _round_to_half(model: Any) -> None:
     for weights in model.parameters():
         if weights.requires_grad:
             weights.data = weights.data.half().to(weights.dtype)
-
-
-def main(config: str, sets: Sequence[str] = ()) -> int:
-    """`autoj train scalar`."""
-    train(load_config(TrainScalarConfig, config, sets), as_typed())
-    return 0

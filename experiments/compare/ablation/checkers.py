@@ -18,11 +18,10 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, Limits
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
 
 KINDS = ("format", "arithmetic", "extraction", "counting")
-LIMITS = Limits()
 WRONG_CASE = 0.2
 """Share of words in the wrong case at which a case check is lost: plain English has about a tenth
 of its words capitalised."""
@@ -222,8 +221,8 @@ def read_checkable(source: str) -> Rows[Checkable]:
 
     def build(line: int, value: Any) -> Checkable:
         row = check.own_fields(value)
-        query = check.text(row, "query", LIMITS, blank=False)
-        kind = check.text(row, "kind", LIMITS)
+        query = check.text(row, "query", blank=False)
+        kind = check.text(row, "kind")
         if kind not in KINDS:
             raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
         return Checkable(line, query, kind, _checks(row))

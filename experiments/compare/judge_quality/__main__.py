@@ -4,17 +4,20 @@
 
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
 `single_k` (k sampled critiques), `base` (the untuned rival), `pairwise` (both orders), `pointwise`
-(pairs by expected rating) and `rivals` (predictors that are no judge). Every judgement is in the
-output folder's journal before it is used, so the same command goes on where it stopped, and a part
-that was judged costs nothing in another run. Results, after each judge: quality.json, quality.md.
+(pairs by expected rating), `rivals` (predictors that are no judge) and `ordered` (how judge and
+rivals order the outputs of many systems to one instruction). Every judgement is in the output
+folder's journal before it is used, so the same command goes on where it stopped, and a part that
+was judged costs nothing in another run. Results, after each judge: quality.json, quality.md.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_and_wrapper
@@ -22,9 +25,11 @@ from autoj_reward.prompts.format import load_format
 from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
 from experiments.compare.judge_quality.figures import Measured, comparisons, rival_figures
+from experiments.compare.judge_quality.ordered import ordered
+from experiments.compare.judge_quality.outputs import as_rated, read_outputs
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.judge_quality.report import render_quality
-from experiments.compare.material import Material, read_material
+from experiments.compare.material import read_material
 from experiments.compare.panel import ask
 from experiments.study import Study, command
 
@@ -73,17 +78,25 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
                 judgements = [answers[item] for item in inputs]
                 measured[part] = JUDGED[part].measure(material, formats[name], judgements)
             text = write()
-    if "rivals" in run.parts:
-        measured["rivals"] = rival_figures(material, *_predictions(config, material))
-        text = write()
+        if "rivals" in run.parts:
+            found = _predictions(config, material.training, material.rated)
+            measured["rivals"] = rival_figures(material, *found)
+            text = write()
+        if "ordered" in run.parts:
+            given = (config.data, config.ordered, formats["direct"], config.draws, run.limit)
+            outputs = read_outputs(*given)
+            answers = await ask(judges["direct"], journal, outputs.inputs())
+            values = [answers[item].view("expected") for item in outputs.inputs()]
+            found = _predictions(config, outputs.fitted, as_rated(outputs.graded))
+            measured["ordered"] = Measured(ordered(outputs, values, *found))
+            text = write()
     return text
 
 
 def _predictions(
-    config: JudgeQualityConfig, material: Material
+    config: JudgeQualityConfig, training: Sequence[Rated], rows: Sequence[Rated]
 ) -> tuple[dict[str, rivals.Prediction], str]:
-    """What the rivals predict for the rated rows, and why one of them does not."""
-    rows, training = material.rated, material.training
+    """What the rivals predict for the rows, and why one of them does not."""
     if not rows:
         return {}, "no held-out rated rows"
     found = {

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoj_reward.config import JudgeConfig
+from experiments.compare.judge_quality.outputs import OrderedConfig
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.panel import PanelConfig, greedy
 
-PARTS = (*JUDGED, "rivals")
+PARTS = (*JUDGED, "rivals", "ordered")
 
 
 class JudgeQualityConfig(PanelConfig):
     """What is measured, on which rows: the held-out rated responses measure, the others are for
     the rivals to fit.
 
+    ordered: which graded outputs the part `ordered` takes.
     base: the judge before its training, as a rival; its hidden states are the probe's.
     critiques: of the part `single_k`; 0 leaves it out.
     probe_layers: layers of the base that the probe may choose from.
     """
 
+    ordered: OrderedConfig = OrderedConfig()
     base: JudgeConfig | None = None
     probe_layers: tuple[int, ...] = tuple(range(6, 25, 3))
 
@@ -29,9 +32,9 @@ class JudgeQualityConfig(PanelConfig):
         return self.variants | ({"base": greedy(self.base)} if self.base else {})
 
     def possible(self) -> Sequence[str]:
-        return [
-            part
-            for part in PARTS
-            if part == "rivals"
-            or (JUDGED[part].judge in self.judges and (self.eval_p or not JUDGED[part].pairs))
+        judged = [
+            name
+            for name, part in JUDGED.items()
+            if part.judge in self.judges and (self.eval_p or not part.pairs)
         ]
+        return [*judged, "rivals", *(["ordered"] if self.data.graded.folder else [])]

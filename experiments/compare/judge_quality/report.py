@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autoj_reward.io.markdown import Table
+from experiments.compare.judge_quality.ordered_report import ordered_sections
 from experiments.tables import report, tabled
 
 PUBLISHED = {
@@ -67,7 +68,7 @@ def render_quality(found: dict[str, Any]) -> str:
         ("Paired differences", _differences(found), DIFFERENCES_NOTE),
         ("Critique health", _health(found), HEALTH_NOTE),
     ]
-    return report("Judge quality", found, sections, about)
+    return report("Judge quality", found, [*sections, *ordered_sections(found)], about)
 
 
 def _measured(found: dict[str, Any], names: dict[str, str]) -> list[dict[str, Any]]:

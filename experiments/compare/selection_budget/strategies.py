@@ -13,7 +13,7 @@ from functools import partial
 
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.select.budget import select_within
-from autoj_reward.select.tie_break import select
+from autoj_reward.select.choose import choose
 from autoj_reward.types import (
     Candidate,
     Comparison,
@@ -118,7 +118,7 @@ async def _everyone(
     """Everyone is judged alike."""
     meter = Meter(scene, judge)
     judgements = await meter.rate(range(len(scene.candidates)), k, direct)
-    chosen = await select(scene.candidates, judgements, view=view, rules=RULES)
+    chosen = await choose(scene.candidates, judgements, view=view, rules=RULES)
     return Choice(chosen.index, meter.usage)
 
 
@@ -139,7 +139,7 @@ async def _scalar(scene: Scene, share: float, view: str) -> Choice:
     order = _ranked(await scores.rate(range(len(scene.candidates))))
     top = order[: max(1, math.floor(share * len(order) + 1e-9))]
     judgements = await judge.rate(top)
-    chosen = await select([scene.candidates[i] for i in top], judgements, view=view, rules=RULES)
+    chosen = await choose([scene.candidates[i] for i in top], judgements, view=view, rules=RULES)
     return Choice(top[chosen.index], scores.usage + judge.usage)
 
 
@@ -149,15 +149,15 @@ async def _knockout(scene: Scene, count: int) -> Choice:
     everyone = await meter.rate(range(len(scene.candidates)), direct=True)
     top = _ranked(everyone)[:count]
 
-    async def compare(i: int, j: int) -> Comparison:
-        query = scene.candidates[0].query
-        pair = tuple(scene.candidates[top[n]].response for n in (i, j))
-        return swap_consistent(
-            *await meter.ask([JudgeInput(query, order) for order in (pair, pair[::-1])])
-        )
+    async def compare(pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
+        found = []
+        for query, first, second in pairs:
+            orders = (first, second), (second, first)
+            found.append(swap_consistent(*await meter.ask([JudgeInput(query, o) for o in orders])))
+        return found
 
     level = [Judgement(Outcome.OK, rating=Rating(0))] * len(top)
-    chosen = await select(
+    chosen = await choose(
         [scene.candidates[i] for i in top], level, rules=("pairwise", "first"), compare=compare
     )
     return Choice(top[chosen.index], meter.usage)

@@ -17,13 +17,14 @@ from fastapi import FastAPI, Response
 
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.edge.bodies import Candidates
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput
 
 
 def make_app(judge: JudgeConfig) -> FastAPI:
     """POST /v1/score and GET /readyz alone."""
-    app, replica = FastAPI(), JudgeReplica(judge)
+    app, replica = FastAPI(), JudgeReplica(make_judge(judge))
 
     @app.post("/v1/score")
     async def score(body: Candidates) -> Response:

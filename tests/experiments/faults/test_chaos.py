@@ -15,6 +15,7 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.edge.http import make_app
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.faults.chaos import fuzz
 from experiments.faults.chaos.__main__ import broken, main, render
@@ -35,7 +36,7 @@ def written(folder: Path, **more: Any) -> str:
 
 
 async def test_no_body_breaks_the_service() -> None:
-    client = RewardClient(LocalBackend(JudgeReplica(JudgeConfig(kind="fake"))))
+    client = RewardClient(LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake")))))
     app = make_app(client, "secret")
     transport = httpx.ASGITransport(app.guard)
     headers = {"Authorization": "Bearer secret"}

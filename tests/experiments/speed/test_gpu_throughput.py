@@ -23,7 +23,7 @@ from experiments.speed.gpu_throughput import (
     measure,
     study,
 )
-from experiments.speed.gpu_throughput_work import (
+from experiments.speed.random_judge import (
     Prompts,
     common_prefix,
     make_prompts,

@@ -13,6 +13,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.fake import latency_s
 from autoj_reward.io.files import plain
+from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate
 from experiments.speed import routing
@@ -64,7 +65,7 @@ async def test_every_candidate_is_answered_once() -> None:
 
 
 async def test_only_a_window_of_the_stream_is_read_ahead() -> None:
-    client = RewardClient(LocalBackend(JudgeReplica(JudgeConfig(kind="fake"))))
+    client = RewardClient(LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake")))))
     read, rated = 0, Seen()
 
     def stream() -> Any:
@@ -81,7 +82,7 @@ async def test_only_a_window_of_the_stream_is_read_ahead() -> None:
 async def test_a_query_stays_on_one_replica_and_queries_are_balanced(tmp_path: Path) -> None:
     logs = [tmp_path / f"{n}.jsonl" for n in range(2)]
     judges = [JudgeConfig(kind="fake", script={"latency_s": 0.05, "log": str(log)}) for log in logs]
-    client = RewardClient(Pool([LocalBackend(JudgeReplica(judge)) for judge in judges]))
+    client = RewardClient(Pool([LocalBackend(JudgeReplica(make_judge(judge))) for judge in judges]))
     wanted = [Candidate(f"q{q}", f"{q}/{n}") for q in range(8) for n in range(32)]
     found = await client.rate(wanted)
     assert all(j.ok for j in found)
@@ -95,7 +96,7 @@ async def test_a_query_stays_on_one_replica_and_queries_are_balanced(tmp_path: P
 
 async def test_what_an_engine_has_no_place_for_waits() -> None:
     script = {"latency_s": 0.02, "concurrent": 2}
-    replica = JudgeReplica(JudgeConfig(kind="fake", script=script))
+    replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
     found = await RewardClient(LocalBackend(replica)).rate([Candidate("q", str(n)) for n in "abcd"])
     seconds = sorted(j.usage.latency_s for j in found)
     assert seconds[1] < 0.04 <= seconds[2]

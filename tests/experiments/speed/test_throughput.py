@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -421,6 +423,24 @@ def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     config = load_config(ThroughputConfig, ROOT / "configs/throughput.yaml")
     assert config.wanted("slots, paths") == ("paths", "slots")
     assert config.judge_on(2).serve.replicas == 2
+
+
+def test_parts_are_written_as_they_end(
+    smollm2: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bare, _ = bare_engine(smollm2, CRITIQUE)
+    monkeypatch.setattr(BareEngine, "start", lambda config: nullcontext(bare))
+    monkeypatch.setattr("experiments.speed.throughput.__main__._environment", lambda: None)
+    path = written(tmp_path, candidates=4, rounds=1, long_words=100)
+    assert main(["--config", path, "--parts", "slots,prefix"]) == 0
+    text = (tmp_path / "out/throughput.md").read_text()
+    assert text in capsys.readouterr().out
+    assert text.index("## Prefix cache") < text.index("## Log-probabilities at the rating slot")
+    found = json.loads((tmp_path / "out/throughput.json").read_text())
+    assert [len(found[part]["rows"]) for part in ("prefix", "slots")] == [4, 4]
 
 
 @pytest.mark.engine

@@ -1,4 +1,4 @@
-"""The work of `gpu_throughput`: a model folder without weights, prompts, and output lengths."""
+"""A judge's shape with random weights, and its work: prompts, and lengths of what it writes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,13 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput
+from experiments.speed.throughput.work import BACKGROUND
 
 SPREAD = 0.24
 """Standard deviation of a released judgement's length over its mean: the 113 critiques of Auto-J on
 Eval-C's development half, whose quantiles lie symmetrically around the median."""
 RANGE = (0.32, 1.75)
 """The shortest and the longest of them over their mean."""
-TEXT = (
-    "morning river garden answer simple question people often light water because under window "
-    "teacher story reason number while early paper market bridge winter either travel letter "
-    "kitchen music always listen careful method several small change better follow open against "
-    "summer village patient colour measure between result second person family under around"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +51,13 @@ def make_prompts(
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
-    tokens, fmt, rng = (
-        PromptTokenizer(tokenizer, "chat"),
-        load_format("autoj-en"),
-        random.Random(seed),
-    )
-    found: list[list[int]] = []
-    shared = 0
+    tokens, fmt = PromptTokenizer(tokenizer, "chat"), load_format("autoj-en")
+    rng, found, shared = random.Random(seed), list[list[int]](), 0
     for _ in tqdm(range(queries), desc="prompts"):
         query = _text(tokenizer, lengths.query, rng)
-        group = [
-            [
-                token % vocabulary
-                for token in tokens.ids(
-                    render(JudgeInput(query, (_text(tokenizer, lengths.response, rng),)), fmt)
-                )
-            ]
-            for _ in range(lengths.candidates)
-        ]
+        responses = [_text(tokenizer, lengths.response, rng) for _ in range(lengths.candidates)]
+        prompts = [render(JudgeInput(query, (response,)), fmt) for response in responses]
+        group = [[token % vocabulary for token in tokens.ids(prompt)] for prompt in prompts]
         shared += common_prefix(group)
         found += group
     return Prompts(found, round(shared / queries))
@@ -119,6 +103,6 @@ def write_shape(shape: ModelShape, folder: Path) -> Path:
 
 def _text(tokenizer: Any, tokens: int, rng: random.Random) -> str:
     """Random words of about so many tokens."""
-    words = " ".join(rng.choices(TEXT.split(), k=tokens))
+    words = " ".join(rng.choices(BACKGROUND.split(), k=tokens))
     ids = tokenizer(words, add_special_tokens=False)["input_ids"]
     return str(tokenizer.decode(ids[:tokens]))

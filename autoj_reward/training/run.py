@@ -1,8 +1,9 @@
-"""A batch shared out among processes and passes."""
+"""What a training run settles before its trainer: passes of a batch, and where its logs go."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from autoj_reward.errors import ConfigError
 
@@ -20,3 +21,9 @@ def accumulation(batch_size: int, device_batch_size: int) -> int:
             f"device_batch_size {device_batch_size}"
         )
     return passes
+
+
+def log_to(folder: Path) -> None:
+    """Let this process's trainer write for TensorBoard there: it reads that from the environment
+    alone."""
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder)

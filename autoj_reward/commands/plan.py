@@ -1,9 +1,11 @@
-"""The flags of `autoj plan`. Their defaults and ranges are those of PlanConfig."""
+"""`autoj plan`: judgements a minute at most, devices for a load, and their cost."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
+
+from autoj_reward.commands.flags import Flag, command, flag
 
 PRECISIONS = ("float32", "bf16", "fp8")
 OPTIONS: dict[str, tuple[type, str, str]] = {
@@ -27,26 +29,38 @@ OPTIONS: dict[str, tuple[type, str, str]] = {
 }
 
 
-def _flag(name: str, **options: Any) -> tuple[str, dict[str, Any]]:
-    return f"--{name}", {"default": argparse.SUPPRESS, **options}
+def _key(name: str, **options: Any) -> Flag:
+    """A key of PlanConfig, whose default and range it has."""
+    return flag(f"--{name}", default=argparse.SUPPRESS, **options)
 
 
-FLAGS = (
-    _flag("gpu", required=True, metavar="NAME", help="a GPU of the table, custom, or cpu"),
+@command(
+    _key("gpu", required=True, metavar="NAME", help="a GPU of the table, custom, or cpu"),
     *(
-        _flag(name, type=kind, metavar=metavar, help=text)
+        _key(name, type=kind, metavar=metavar, help=text)
         for name, (kind, metavar, text) in OPTIONS.items()
     ),
-    _flag("weights", choices=PRECISIONS, help="precision of the weights (bf16)"),
-    _flag("kv", choices=PRECISIONS, help="precision of the KV cache (bf16)"),
-    _flag(
+    _key("weights", choices=PRECISIONS, help="precision of the weights (bf16)"),
+    _key("kv", choices=PRECISIONS, help="precision of the KV cache (bf16)"),
+    _key(
         "target",
         type=float,
         metavar="N",
         dest="wanted",
         help="judgements a minute wanted: prints the devices they take",
     ),
-    _flag("no-sharing", action="store_false", dest="sharing", help="no prefix cache"),
-    _flag("measure", action="store_true", help="time a product and a copy here (gpu cpu)"),
-    _flag("json", action="store_true", dest="as_json", help="print JSON in place of tables"),
+    _key("no-sharing", action="store_false", dest="sharing", help="no prefix cache"),
+    _key("measure", action="store_true", help="time a product and a copy here (gpu cpu)"),
+    _key("json", action="store_true", dest="as_json", help="print JSON in place of tables"),
 )
+def plan(**keys: Any) -> int:
+    """Print the plan. Raises ConfigError or ModelError for what cannot be planned."""
+    import json
+
+    from autoj_reward.capacity.plan import PlanConfig, make_plan, render
+    from autoj_reward.config import check
+
+    config = check(PlanConfig, keys, "command line")
+    found = make_plan(config)
+    print(json.dumps(found, indent=2) if config.as_json else render(found))
+    return 0

@@ -1,0 +1,32 @@
+"""Run configuration: one YAML file a run, checked at load, unknown keys rejected by name."""
+
+from autoj_reward.config.block import Block
+from autoj_reward.config.jobs import BestOfNConfig, ScoreConfig, TieBreak, View
+from autoj_reward.config.load import check, load_config
+from autoj_reward.config.models import (
+    EngineConfig,
+    JudgeConfig,
+    OverLong,
+    PolicyConfig,
+    ReplicaConfig,
+)
+from autoj_reward.config.reward import FailureConfig, RewardConfig, ServiceConfig, ShapingConfig
+
+__all__ = [
+    "BestOfNConfig",
+    "Block",
+    "EngineConfig",
+    "FailureConfig",
+    "JudgeConfig",
+    "OverLong",
+    "PolicyConfig",
+    "ReplicaConfig",
+    "RewardConfig",
+    "ScoreConfig",
+    "ServiceConfig",
+    "ShapingConfig",
+    "TieBreak",
+    "View",
+    "check",
+    "load_config",
+]

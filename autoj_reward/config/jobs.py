@@ -1,0 +1,60 @@
+"""The jobs of the command line: best-of-N, score and compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from autoj_reward.config.block import Block
+from autoj_reward.config.models import JudgeConfig, PolicyConfig
+
+View = Literal["rating", "expected", "direct"]
+TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
+
+
+class BestOfNConfig(Block):
+    """A best-of-N job.
+
+    input: .jsonl, .parquet, a saved dataset folder or hf://owner/name?split=train.
+    output: folder for selections, judgements, summary and report.
+    journal: SQLite file of every judgement; by default in the output folder. Several runs may
+        name the same one and then share what they have judged.
+    policy: who answers rows without `responses`; null if every row brings its own.
+    view: the number that ranks candidates. tie_break: what decides among equals, in order.
+    budget: share of the tokens that full judging of a query would write. Critiques then go only to
+        candidates that can still win, and the rest is abandoned and recorded as such. null: full
+        judging.
+    """
+
+    input: str
+    output: Path
+    journal: Path | None = None
+    policy: PolicyConfig | None = None
+    judge: JudgeConfig = JudgeConfig()
+    view: View = "rating"
+    tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
+    budget: float | None = Field(None, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _saving(self) -> BestOfNConfig:
+        if self.budget is not None and (self.view == "direct" or not self.judge.critique):
+            raise ValueError(
+                "budget saves critiques, and here none ranks: leave it out, or set judge.critique "
+                "and view rating or expected"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ends(self) -> BestOfNConfig:
+        if len(set(self.tie_break)) != len(self.tie_break):
+            raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
+        return self
+
+
+class ScoreConfig(Block):
+    """`autoj score` and `autoj compare`: only the judge is configured; files come by flag."""
+
+    judge: JudgeConfig = JudgeConfig()
+    swap: bool = True

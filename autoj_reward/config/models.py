@@ -1,0 +1,139 @@
+"""Which model answers, on what, and how it is asked: judges and policies."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from autoj_reward.config.block import Block
+
+OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
+
+
+class EngineConfig(Block):
+    """Which model answers, and on what.
+
+    kind: `vllm` runs the model here; `transformers` runs a scalar reward model that vLLM does not
+        know; `openai` asks an OpenAI-compatible endpoint; `fake` is a scripted engine for tests and
+        dry runs.
+    model: `default`, a name on the model hub, or a local folder.
+    dtype: `auto` is float32 on a CPU (verdicts do not change with the batch) and bfloat16 on GPUs.
+    max_model_len: context in tokens, prompt and output together.
+    kv_cache_gib: KV cache of one CPU replica; a GPU uses `gpu_memory_utilization` instead.
+    base_url, api_key_env: endpoint address and the environment variable that holds its key.
+    tokenizer: with `openai`, a local tokenizer for the served model. Prompts then travel as token
+        ids, which makes control tokens impossible and rating distributions available.
+    script: for `fake`: how the scripted judge behaves.
+    """
+
+    kind: Literal["vllm", "transformers", "openai", "fake"] = "vllm"
+    model: str = "default"
+    revision: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    quantization: str | None = None
+    max_model_len: int = Field(4096, ge=64)
+    tensor_parallel: int = Field(1, ge=1)
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    kv_cache_gib: float = Field(2.0, gt=0)
+    trust_remote_code: bool = False
+    base_url: str | None = None
+    api_key_env: str | None = None
+    tokenizer: str | None = None
+    script: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _endpoint(self) -> EngineConfig:
+        if (self.kind == "openai") != (self.base_url is not None):
+            raise ValueError("base_url is for kind: openai, which needs it")
+        return self
+
+    @property
+    def on_replicas(self) -> bool:
+        """Whether the model runs on replicas of ours, so needs cores or GPUs."""
+        return self.kind in ("vllm", "transformers")
+
+
+class ReplicaConfig(Block):
+    """Ray Serve replicas. `auto` takes every GPU of the cluster, or one CPU replica without any.
+
+    max_replicas: Serve adds replicas up to so many under load, and takes them away again down to
+        `replicas`. None: always `replicas`.
+    num_gpus, num_cpus: resources of one replica; fractions share a GPU. None: one GPU per
+        tensor-parallel rank if there are GPUs, and half a CPU core otherwise.
+    max_ongoing: candidates that one replica takes at a time.
+    deadline_s: seconds after which a candidate is given up as `unavailable`.
+    """
+
+    replicas: int | Literal["auto"] = "auto"
+    max_replicas: int | None = Field(None, ge=1)
+    num_gpus: float | None = Field(None, ge=0)
+    num_cpus: float | None = Field(None, ge=0)
+    max_ongoing: int = Field(256, ge=1)
+    deadline_s: float = Field(1800.0, gt=0)
+
+    @model_validator(mode="after")
+    def _count(self) -> ReplicaConfig:
+        if isinstance(self.replicas, int) and self.replicas < 1:
+            raise ValueError(f"replicas is {self.replicas}: it must be at least 1, or auto")
+        if self.max_replicas is not None and (
+            self.replicas == "auto" or self.max_replicas < self.replicas
+        ):
+            raise ValueError(
+                f"max_replicas is {self.max_replicas} and replicas {self.replicas}: give replicas "
+                "a number no larger, the least"
+            )
+        return self
+
+
+class JudgeConfig(EngineConfig):
+    """The judge: an engine, the format it was trained on, and how it decodes.
+
+    format: a judge format of the package, a path to a format file, or `auto` (by model name).
+        `scalar` makes the model a scalar reward model that reads its own chat template; of the
+        keys below only `over_long` and `serve` then count.
+    wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
+    critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
+    critique: False asks for the rating right after the prompt: one token instead of hundreds.
+    direct: beside the critique also read the expected rating right after the prompt.
+    over_long: what happens to a response that does not fit: cut its middle (`truncate`), its end
+        (`truncate_end`) or its start (`truncate_start`), or reject.
+    """
+
+    format: str = "auto"
+    wrapper: Literal["auto", "chat", "llama2", "none"] = "auto"
+    critique: bool = True
+    direct: bool = False
+    critiques: int = Field(1, ge=1, le=64)
+    temperature: float = Field(0.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int = Field(1024, ge=1)
+    seed: int = 0
+    over_long: OverLong = "truncate"
+    serve: ReplicaConfig = ReplicaConfig()
+
+    @model_validator(mode="after")
+    def _sampling(self) -> JudgeConfig:
+        if self.critiques > 1 and self.temperature == 0:
+            raise ValueError(
+                f"critiques is {self.critiques} at temperature 0, which gives the same critique "
+                "each time: set a temperature, for example 0.7"
+            )
+        if self.max_tokens >= self.max_model_len:
+            raise ValueError(
+                f"max_tokens {self.max_tokens} leaves no room for the prompt in max_model_len "
+                f"{self.max_model_len}"
+            )
+        return self
+
+
+class PolicyConfig(EngineConfig):
+    """The policy that samples n responses a query (paper, section 6.3: n = 32, temperature 1)."""
+
+    n: int = Field(32, ge=1, le=1024)
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int = Field(512, ge=1)
+    seed: int = 0
+    system: str | None = None
+    serve: ReplicaConfig = ReplicaConfig()

@@ -1,0 +1,127 @@
+"""Outputs of many systems to one instruction, with a grade that orders them.
+
+Reads the form of AlpacaEval's published results: `outputs.jsonl.gz` (`instruction`, `outputs`:
+{system: text}) and `preferences.jsonl.gz` (`annotator`, `instruction`, `second`, `preference`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from autoj_reward.config import Block
+from autoj_reward.errors import InputError
+from autoj_reward.io.sources import numbered
+
+GRADER = "gpt4_turbo_logprob"
+LOWEST = 1e-8
+"""Probabilities below are as good as this one: the graded scores end at -8."""
+Split = Literal["training", "validation", "test"]
+
+
+class GradedData(Block):
+    """Graded outputs, and what of them is kept from training.
+
+    folder: of the two files, a path like those in data; null is none.
+    test, validation: shares of the instructions that belong to these splits alone; an instruction
+        that `data.compared` has trains.
+    test_systems, validation_systems: systems that belong to these splits alone.
+    left_out: systems whose grades do not say how good an output is.
+    """
+
+    folder: str | None = None
+    test: float = Field(0.16, ge=0, lt=1)
+    validation: float = Field(0.07, ge=0, lt=1)
+    test_systems: tuple[str, ...] = ()
+    validation_systems: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A system's output; score: log10 of the probability that it is preferred, -8..0."""
+
+    system: str
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """The graded outputs to one instruction, in the order of their systems' names."""
+
+    source: str
+    line: int
+    query: str
+    outputs: tuple[Output, ...]
+
+
+def read_graded(folder: str) -> list[Graded]:
+    """Every instruction with its graded outputs. InputError for a preference without its output."""
+    preferences, outputs = f"{folder}/preferences.jsonl.gz", f"{folder}/outputs.jsonl.gz"
+    scores: dict[str, dict[str, float]] = defaultdict(dict)
+    for line, load in numbered(preferences, ()):
+        row = _row(preferences, line, load(), ("annotator", "instruction", "second", "preference"))
+        if row["annotator"] == GRADER:
+            score = math.log10(max(LOWEST, float(row["preference"])))
+            scores[row["instruction"]][row["second"]] = score
+    found = []
+    for line, load in numbered(outputs, ()):
+        row = _row(outputs, line, load(), ("instruction", "outputs"))
+        query, texts = row["instruction"], row["outputs"]
+        own = scores.pop(query, {})
+        if missing := own.keys() - texts.keys():
+            raise InputError(f"{outputs}:{line}: no output of {', '.join(sorted(missing))}")
+        graded = tuple(Output(name, texts[name], own[name]) for name in sorted(own))
+        if graded:
+            found.append(Graded(outputs, line, query, graded))
+    if scores:
+        raise InputError(
+            f"{outputs}: no outputs for {len(scores)} of the instructions preferred on"
+        )
+    return found
+
+
+def plain_words(text: str) -> str:
+    """The words of a text in lower case, by which instructions are recognised."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
+    """Where an instruction belongs. trained: `plain_words` of queries that other data trains on."""
+    if plain_words(query) in trained:
+        return "training"
+    place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64
+    if place < data.test:
+        return "test"
+    return "validation" if place < data.test + data.validation else "training"
+
+
+def rows_of(
+    rows: Sequence[Graded], data: GradedData, split: Split, trained: Set[str]
+) -> list[Graded]:
+    """The instructions of a split with their outputs: training has none of a held-out system,
+    validation none of a test system."""
+    hidden = {
+        "training": {*data.left_out, *data.test_systems, *data.validation_systems},
+        "validation": {*data.left_out, *data.test_systems},
+        "test": {*data.left_out},
+    }[split]
+    return [
+        replace(row, outputs=tuple(o for o in row.outputs if o.system not in hidden))
+        for row in rows
+        if split_of(row.query, data, trained) == split
+    ]
+
+
+def _row(source: str, line: int, row: Any, fields: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(row, dict) or (missing := [name for name in fields if name not in row]):
+        raise InputError(f"{source}:{line}: needs the fields {', '.join(fields)}; {missing=}")
+    return row

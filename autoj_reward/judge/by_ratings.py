@@ -1,0 +1,35 @@
+"""A comparison made of two ratings, for a model whose own comparisons mean nothing.
+
+A small judge may name the response shown second whatever the two say. Rated alone, each at the slot
+right after the prompt, the responses have no place to be preferred for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoj_reward.types import Judgement, Outcome, Usage, Verdict
+
+BY_RATINGS = "compared_by_ratings"
+"""The flag of such a judgement."""
+
+
+def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
+    """The verdict of the judgements of two responses, each rated alone.
+
+    The higher expected rating wins; at most `tie` apart, they tie. Where either abstains, so does
+    the verdict, with that one's outcome and reason.
+    """
+    usage = sum((judgement.usage for judgement in alone), Usage())
+    flags = tuple(sorted({BY_RATINGS, *(flag for judgement in alone for flag in judgement.flags)}))
+    values = [judgement.view("expected") for judgement in alone]
+    for place, (judgement, value) in enumerate(zip(alone, values, strict=True), 1):
+        if value is None:
+            outcome = Outcome.UNPARSABLE if judgement.ok else judgement.outcome
+            reason = f"response {place} has no expected rating: {judgement.reason}"
+            return Judgement(outcome, reason=reason, usage=usage, flags=flags)
+    first, second = (value for value in values if value is not None)
+    verdict = Verdict.FIRST if first > second else Verdict.SECOND
+    if abs(first - second) <= tie:
+        verdict = Verdict.TIE
+    return Judgement(Outcome.OK, verdict=verdict, usage=usage, flags=flags)

@@ -1,0 +1,116 @@
+"""How raters order the outputs of many systems to one instruction: figures and their intervals.
+
+Pure: from outputs, grades and numbers to plain data for the report. Intervals are bootstrapped over
+instructions. Everything stands beside length, which GPT-4 itself goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from autoj_reward.evaluate.graded import Graded
+from autoj_reward.evaluate.metrics import Statistic, difference
+from autoj_reward.evaluate.within_query import WithinQuery, gain, order, order_given_length
+from experiments.compare.judge_quality.outputs import Outputs
+from experiments.compare.material import Values
+from experiments.compare.rivals import Prediction
+
+SIZES = (2, 4, 8, 10, 16, 24, 32)
+"""The N of best-of-N, as far as there are so many outputs."""
+TEN = 10
+Measure = Callable[[WithinQuery], float | None]
+
+
+def by_query(
+    rows: Sequence[Graded], values: Values, systems: Collection[str] | None = None
+) -> list[WithinQuery]:
+    """The values of all outputs, row after row, taken apart. Where a rater abstained, its value is
+    below all its others of that row. systems: only these; null is all."""
+    ends = [0, *accumulate(len(row.outputs) for row in rows)]
+    found = []
+    for row, (start, end) in zip(rows, pairwise(ends), strict=True):
+        known = [v for v in values[start:end] if v is not None]
+        last = min(known, default=0.0) - 1
+        kept = [
+            (last if value is None else value, output.score, float(len(output.text)))
+            for value, output in zip(values[start:end], row.outputs, strict=True)
+            if systems is None or output.system in systems
+        ]
+        numbers, grades, lengths = zip(*kept, strict=True) if kept else ((), (), ())
+        found.append(WithinQuery(numbers, grades, lengths))
+    return found
+
+
+def ordered(
+    outputs: Outputs, judge: Values, rivals: Mapping[str, Prediction], why: str
+) -> dict[str, Any]:
+    """Figures of the judge and of what has a rating for every output, over all systems and over
+    those alone that no judge was trained on; and the judge's less each rival's.
+
+    why: what rival is missing. A constant orders nothing.
+    """
+    values: dict[str, Values] = {"judge": judge}
+    values |= {name: own.values for name, own in rivals.items() if name != "constant"}
+    return {
+        "rated": {
+            name: {
+                "all": _figures(outputs, by_query(outputs.graded, own)),
+                "unseen": _figures(outputs, by_query(outputs.graded, own, outputs.unseen)),
+                "abstained": sum(value is None for value in own),
+                "layer": rivals[name].layer if name in rivals else None,
+            }
+            for name, own in values.items()
+        },
+        "less": {
+            name: _differences(outputs, judge, own)
+            for name, own in values.items()
+            if name != "judge"
+        },
+        "missing": why,
+    }
+
+
+def _differences(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
+    """Figures of the first rater less those of the second, from paired resamples."""
+    one, two = (_statistics(by_query(outputs.graded, values)) for values in (first, second))
+    names = [name for name in one if name in ("order", "order_given_length", str(TEN))]
+    return {name: _estimate(outputs, difference(one[name], two[name])) for name in names}
+
+
+def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
+    return {name: _estimate(outputs, s) for name, s in _statistics(queries).items()}
+
+
+def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
+    """By name: means over instructions of the two orders, and for each N the share recovered."""
+    found = {
+        "order": _mean_of(order, queries),
+        "order_given_length": _mean_of(order_given_length, queries),
+    }
+    fewest = min((len(query.grades) for query in queries), default=0)
+    return found | {str(n): _recovered(queries, n) for n in SIZES if n <= fewest}
+
+
+def _mean_of(measure: Measure, queries: Sequence[WithinQuery]) -> Statistic:
+    each = np.array([np.nan if (r := measure(q)) is None else r for q in queries], dtype=float)
+
+    def mean(rows: Any) -> float | None:
+        known = each[rows][~np.isnan(each[rows])]
+        return float(known.mean()) if known.size else None
+
+    return mean
+
+
+def _recovered(queries: Sequence[WithinQuery], n: int) -> Statistic:
+    got = np.array([gain(query.values, query.grades, n) for query in queries])
+    whole = np.array([gain(query.grades, query.grades, n) for query in queries])
+    return lambda rows: float(got[rows].sum() / total) if (total := whole[rows].sum()) > 0 else None
+
+
+def _estimate(outputs: Outputs, statistic: Statistic) -> dict[str, Any]:
+    return asdict(outputs.draws.over(statistic, len(outputs.graded)))

@@ -1,0 +1,69 @@
+"""A service and a job choose by one function under the same conditions."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import JudgeConfig
+from autoj_reward.edge.http import make_app
+from autoj_reward.prompts.format import FORMATS
+from tests.rollouts.test_job import Job
+
+RESPONSES = ["poor", "good", "better"]
+SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
+
+
+def single_only(folder: Path) -> str:
+    """Auto-J's format without its comparison."""
+    shutil.copytree(FORMATS / "autoj-en", folder / "lone")
+    path = folder / "lone" / "format.yaml"
+    data = yaml.safe_load(path.read_text())
+    del data["pairwise"]
+    path.write_text(yaml.safe_dump(data))
+    return str(path)
+
+
+async def served(judge: JudgeConfig, extra: dict[str, Any]) -> httpx.Response:
+    async with open_judge(judge) as client:
+        transport = httpx.ASGITransport(make_app(client, "secret").guard)
+        headers = {"Authorization": "Bearer secret"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as service:
+            body = {"query": "q", "responses": RESPONSES} | extra
+            return await service.post("/v1/best_of_n", json=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "extra", "index", "rule"),
+    [
+        pytest.param("autoj-en", {}, 2, "pairwise", id="compares"),
+        pytest.param("lone", {}, 1, "first", id="single only"),
+        pytest.param("lone", {"tie_break": ["pairwise"]}, 1, "first", id="single only, pairwise"),
+        pytest.param("scalar", {}, 1, "first", id="scalar"),
+        pytest.param("scalar", {"view": "expected"}, 1, "first", id="scalar, expected"),
+    ],
+)
+def test_a_service_and_a_job_choose_alike(
+    fmt: str, extra: dict[str, Any], index: int, rule: str, tmp_path: Path
+) -> None:
+    name = single_only(tmp_path) if fmt == "lone" else fmt
+    judge = JudgeConfig(kind="fake", format=name, script=SCRIPT)
+    answer = asyncio.run(served(judge, extra))
+    assert answer.status_code == 200, answer.text
+    selection = answer.json()["selection"]
+    job = Job(
+        tmp_path, [{"query": "q", "responses": RESPONSES}], SCRIPT, judge={"format": name}, **extra
+    )
+    assert job.run() == 0
+    [chosen] = job.selections()
+    assert (selection["index"], selection["rule"]) == (chosen["index"], chosen["rule"])
+    assert (chosen["index"], chosen["rule"]) == (index, rule)
+    assert selection["tied"] == chosen["tied"]
+    assert len(selection["comparisons"]) == job.summary()["comparisons"]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from autoj_reward.evaluate.metrics import pearson
+from autoj_reward.evaluate.within_query import (
+    WithinQuery,
+    gain,
+    order,
+    order_given_length,
+    recovered,
+    summary,
+)
+
+
+def drawn(seed: int, size: int = 30, ties: int | None = None) -> WithinQuery:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(10, 900, size).astype(float)
+    grades = rng.normal(size=size) + lengths / 400
+    values = grades + rng.normal(size=size)
+    if ties:
+        values = np.round(values * ties) / ties
+    return WithinQuery(values.tolist(), grades.tolist(), lengths.tolist())
+
+
+def test_given_length_is_the_correlation_of_what_length_leaves() -> None:
+    query = drawn(1)
+    ranks = [np.argsort(np.argsort(side)).astype(float) for side in query]
+    left = []
+    for side in ranks[:2]:
+        slope, level = np.polyfit(ranks[2], side, 1)
+        left.append(side - slope * ranks[2] - level)
+    assert order_given_length(query) == pytest.approx(pearson(*left))
+
+
+def test_length_itself_has_nothing_left() -> None:
+    query = drawn(2)
+    rater = WithinQuery(query.lengths, query.grades, query.lengths)
+    assert order(rater) is not None
+    assert order_given_length(rater) is None
+
+
+@pytest.mark.parametrize("ties", [None, 2], ids=["all apart", "ties"])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
+def test_the_gain_is_the_mean_over_every_way_to_draw(n: int, ties: int | None) -> None:
+    query = drawn(3, size=8, ties=ties)
+    best = []
+    for group in combinations(range(8), n):
+        top = max(query.values[i] for i in group)
+        best.append(np.mean([query.grades[i] for i in group if query.values[i] == top]))
+    assert gain(query.values, query.grades, n) == pytest.approx(
+        float(np.mean(best) - np.mean(query.grades))
+    )
+
+
+def test_an_oracle_recovers_everything_and_its_contrary_less_than_nothing() -> None:
+    queries = [drawn(seed) for seed in range(4)]
+    oracle = [query._replace(values=query.grades) for query in queries]
+    worst = [query._replace(values=[-g for g in query.grades]) for query in queries]
+    assert recovered(oracle, 10) == pytest.approx(1)
+    assert (recovered(worst, 10) or 0.0) < 0
+    assert recovered([query._replace(values=[0.0] * 30) for query in queries], 10) == pytest.approx(
+        0, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "queries", [[], [WithinQuery([1, 2], [3, 3], [4, 5])]], ids=["none", "equal grades"]
+)
+def test_nothing_to_gain(queries: list[WithinQuery]) -> None:
+    assert recovered(queries, 2) is None
+    assert summary(queries) == {}
+
+
+def test_a_summary_is_the_mean_over_queries() -> None:
+    queries = [drawn(5), drawn(6)]
+    found = summary(queries)
+    assert found["order"] == pytest.approx(math.fsum(order(q) or 0.0 for q in queries) / 2)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoj_reward.commands.score import verdict_fields
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.base import LabelProbs, Prepared, Sampling
+from autoj_reward.errors import InputRejected
+from autoj_reward.judge.by_ratings import BY_RATINGS
+from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.models import known_models, ratings_tie
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.select.aggregate import swap_consistent
+from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
+
+
+class Reader:
+    """An engine that reads a rating out of the prompt, and writes nothing."""
+
+    def __init__(self, ratings: dict[str, dict[str, float] | None]) -> None:
+        self.ratings = ratings
+
+    async def start(self) -> None: ...
+
+    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: str) -> Prepared:
+        if "refused" in str(prompt):
+            raise InputRejected("too long")
+        return Prepared(prompt)
+
+    async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Any]:
+        raise AssertionError("a comparison by ratings writes no text")
+
+    async def label_probs(
+        self, prepared: Prepared, own: Any, keep: int, slot: str, labels: Any
+    ) -> LabelProbs | None:
+        [probs] = [p for text, p in self.ratings.items() if text in str(prepared.prompt)]
+        if probs is None:
+            return None
+        return LabelProbs(tuple((label, probs.get(label, 0.0)) for label in labels), Usage(9, 0, 1))
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+RATINGS: dict[str, dict[str, float] | None] = {
+    "good answer": {"7": 1.0},
+    "like answer": {"7": 0.96, "6": 0.04},
+    "poor answer": {"3": 1.0},
+    "mute answer": None,
+}
+
+
+async def compared(first: str, second: str, tie: float | None = 0.05) -> Any:
+    judge = GenerativeJudge(
+        JudgeConfig(kind="fake"), load_format("autoj-en"), Reader(RATINGS), "judge-1", tie
+    )
+    forward = await judge.judge(JudgeInput("Why?", (first, second)))
+    backward = await judge.judge(JudgeInput("Why?", (second, first)))
+    return swap_consistent(forward, backward)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ("good answer", "poor answer", Verdict.FIRST),
+        ("poor answer", "good answer", Verdict.SECOND),
+        ("good answer", "like answer", Verdict.TIE),
+        ("good answer", "good answer", Verdict.TIE),
+    ],
+)
+async def test_the_higher_expected_rating_wins_in_both_orders(
+    first: str, second: str, verdict: Verdict
+) -> None:
+    found = await compared(first, second)
+    assert found.verdict is verdict
+    assert [order.flags for order in found.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
+    assert found.orders[0].usage.tokens_in == 18
+    assert verdict_fields(found)["rule"] == "ratings"
+
+
+@pytest.mark.parametrize("bad", ["mute answer", "refused answer"])
+async def test_a_response_without_a_rating_leaves_no_verdict(bad: str) -> None:
+    found = await compared("good answer", bad)
+    assert found.verdict is Verdict.FAILED
+    assert found.orders[0].outcome in (Outcome.UNPARSABLE, Outcome.INPUT_REJECTED)
+    assert found.orders[0].reason
+
+
+def test_the_default_judge_compares_by_ratings_and_says_so_in_its_name() -> None:
+    tie = known_models()["default"].ratings_tie
+    assert tie is not None and 0 < tie < 1
+    assert ratings_tie(JudgeConfig()) == tie
+    # A stand-in or another service of that name is another model.
+    assert ratings_tie(JudgeConfig(kind="fake")) is None
+    assert ratings_tie(JudgeConfig(model="GAIR/autoj-13b")) is None
+    names = {
+        fingerprint(JudgeConfig(model=model), load_format("autoj-en"), "chat", "same")
+        .rpartition(":")[2]
+        for model in ("default", "smollm2-135m-instruct")
+    }  # fmt: skip
+    assert len(names) == 2
