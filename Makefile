@@ -14,8 +14,8 @@ TRL := 1.16.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
-# A process a core; those that collect the tests take a gigabyte each.
-SPREAD := -n logical --maxprocesses 8 --dist loadgroup
+# A process and a thread a core; each that collects the tests takes a gigabyte.
+SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist loadgroup
 
 .PHONY: help best-of-32 quick test chaos test-trl check lint types setup model lock clean
 .DEFAULT_GOAL := help
@@ -29,10 +29,10 @@ best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
 quick: model  ## Run the tests that start no engine and train nothing
-	@$(BIN)/pytest $(SPREAD) -m 'not engine and not training' $(ARGS)
+	@$(SPREAD) -m 'not engine and not training' $(ARGS)
 
 test: model  ## Run all tests
-	@$(BIN)/pytest $(SPREAD) $(ARGS)
+	@$(SPREAD) $(ARGS)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
@@ -53,7 +53,7 @@ types: $(READY)  ## Check types
 setup: $(READY)  ## Build .venv from the pinned requirements
 
 model: $(READY)  ## Prepare the default judge
-	@$(BIN)/autoj models --prepare
+	@$(BIN)/autoj models --prepare >/dev/null
 
 lock: $(READY)  ## Resolve pyproject.toml into requirements/*.txt
 	requirements/lock.sh

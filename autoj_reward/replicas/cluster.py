@@ -45,9 +45,11 @@ class Cluster:
         local: dict[str, Any] = {}
         if not os.environ.get("RAY_ADDRESS"):
             local = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+            # A cluster of our own asks for Ray's token: good, and nothing to tell a user.
+            logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         ray.init(log_to_driver=False, logging_level=logging.WARNING, **local)
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def deploy_judge(self, config: JudgeConfig) -> RayBackend:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
@@ -126,7 +128,8 @@ class Cluster:
         for name in list(self._applications):
             self.remove(name)
         if self._ours:
-            serve.shutdown()
+            # No serve.shutdown(): it kills the controller amid its calls, which Ray then says it
+            # retries. Our cluster ends with it; one at RAY_ADDRESS may have other applications.
             ray.shutdown()
             self._ours = False
 

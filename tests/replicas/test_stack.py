@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,8 @@ def test_the_job_from_the_command_line(client: RewardClient, tmp_path: Path) -> 
     command += [word for item in sets for word in ("--set", item)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+    told = (done.stderr + done.stdout).replace("\r", "\n").splitlines()
+    assert not [line for line in told if re.search("raylet|serve|Token|GGUF", line, re.I)]
     selections = [
         json.loads(x) for x in (tmp_path / "out/selections.jsonl").read_text().splitlines()
     ]
