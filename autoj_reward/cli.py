@@ -7,9 +7,13 @@ packages meet: names as text, so that this package does not import `rollouts`.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from autoj_reward.commands.flags import Command
 from autoj_reward.commands.shell import explained
@@ -95,7 +99,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     given = vars(parser(typed).parse_args(typed))
     run = given.pop("run")
-    return explained("autoj", lambda: run(**given))
+    with _ending_in_order():
+        return explained("autoj", lambda: run(**given))
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM ends the process by way of its clean-up, so that no replica outlives it."""
+
+    def stop(number: int, frame: Any) -> None:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 if __name__ == "__main__":

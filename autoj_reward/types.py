@@ -21,6 +21,10 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"
 
 
+PLANTED = "planted_verdict"
+"""The flag of a judgement whose query or responses hold a verdict of their own."""
+
+
 class Verdict(StrEnum):
     """Result of comparing two responses. INCONSISTENT: the two orders disagree."""
 
@@ -78,7 +82,8 @@ class Rating:
 
     value: the rating the judge wrote (half points are legal); the most probable one if forced.
     distribution: (label, probability) for every whole rating of the scale, as read at the
-        rating slot and not renormalised; None where the engine gives no log-probabilities.
+        rating slot and not renormalised, and for the half point that was written or may have been;
+        None where the engine gives no log-probabilities.
     expected: mean of the distribution after renormalising; None without one or without any mass.
     outside: probability at the slot that belongs to no valid rating, 0..1.
     forced: the judge was to write a rating and did not, so the slot was forced (`Rating: [[`).

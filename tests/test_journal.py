@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import random
 import resource
 import sqlite3
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from autoj_reward.journal import Journal, Sampled, judgement_key
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 ITEM = JudgeInput("q", ("r",))
+NUMBER = count()
 
 # A split surrogate pair is left out: JSON cannot tell it from the character that it spells.
 texts = st.text(st.characters(codec=None), max_size=20).filter(
@@ -77,8 +81,9 @@ def journal(tmp_path: Path):
 def test_every_judgement_comes_back_as_it_was(
     journal: Journal, item: JudgeInput, judgement: Judgement
 ) -> None:
-    journal.put("judge", item, judgement)
-    assert journal.get("judge", [item]) == {item: judgement}
+    judge = f"judge {next(NUMBER)}"  # the file is the same for all examples
+    assert journal.put(judge, item, judgement) == judgement
+    assert journal.get(judge, [item]) == {item: judgement}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +134,64 @@ def test_unavailable_is_recorded_but_not_given_back(journal: Journal) -> None:
     assert [r["outcome"] for r in journal.export()] == ["ok"]
 
 
+GOOD, BETTER = Judgement(Outcome.OK, rating=Rating(5)), Judgement(Outcome.OK, rating=Rating(9))
+LOST = Judgement(Outcome.UNAVAILABLE, reason="down")
+CUT, ODD = Judgement(Outcome.TRUNCATED, reason="cut"), Judgement(Outcome.UNPARSABLE, reason="odd")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        pytest.param(GOOD, BETTER, GOOD, id="the first good one"),
+        pytest.param(GOOD, CUT, GOOD, id="a failure replaces no good one"),
+        pytest.param(GOOD, LOST, GOOD, id="nor does an outage"),
+        pytest.param(CUT, GOOD, GOOD, id="a good one replaces a failure"),
+        pytest.param(CUT, ODD, CUT, id="the first failure, which was used"),
+        pytest.param(CUT, LOST, CUT, id="an outage replaces no failure"),
+        pytest.param(LOST, CUT, CUT, id="a failure replaces an outage"),
+        pytest.param(LOST, GOOD, GOOD, id="a good one replaces an outage"),
+    ],
+)
+def test_the_first_good_judgement_wins_whoever_writes_it(
+    tmp_path: Path, first: Judgement, second: Judgement, kept: Judgement
+) -> None:
+    one, two = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
+    assert one.get("judge", [ITEM]) == two.get("judge", [ITEM]) == {}  # both ask
+    assert one.put("judge", ITEM, first) == first
+    assert two.put("judge", ITEM, second) == kept
+    assert one.get("judge", [ITEM]) == two.get("judge", [ITEM]) == {ITEM: kept}
+    one.close()
+    two.close()
+
+
+def test_two_processes_end_with_the_same_judgements(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    racing = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACE, str(path), rating], stdout=subprocess.PIPE, text=True
+        )
+        for rating in ("3", "7")
+    ]
+    used = [process.communicate(timeout=120)[0] for process in racing]
+    assert [process.returncode for process in racing] == [0, 0]
+    assert used[0] == used[1] and len(json.loads(used[0])) == 300
+
+
+RACE = """
+import json, sys
+from pathlib import Path
+from autoj_reward.journal import Journal
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+
+journal, used = Journal(Path(sys.argv[1])), []
+for n in range(300):
+    said = Judgement(Outcome.OK, rating=Rating(int(sys.argv[2])))
+    used.append(journal.put("judge", JudgeInput("q", (str(n),)), said).rating.value)
+journal.close()
+print(json.dumps(used))
+"""
+
+
 def test_two_connections_share_a_file(tmp_path: Path) -> None:
     one, two = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
     said = Judgement(Outcome.OK, rating=Rating(5))
@@ -157,6 +220,13 @@ def test_samples_come_back_for_their_policy_and_query(
     assert journal.get_samples("policy", "q") == sampled
     assert journal.get_samples("policy2", "q") is None
     assert journal.get_samples("policy", "q2") is None
+
+
+def test_the_first_samples_stay(journal: Journal) -> None:
+    one, two = (Sampled((text,), (None,), (True,), 1) for text in "ab")
+    assert journal.put_samples("policy", "q", one) == one
+    assert journal.put_samples("policy", "q", two) == one
+    assert journal.get_samples("policy", "q") == one
 
 
 def test_export_is_oldest_first_and_plain(journal: Journal) -> None:
@@ -244,10 +314,126 @@ def test_a_sqlite_file_of_something_else_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE judgements (name TEXT)")
     db.close()
+    with pytest.raises(JournalError, match=r"its table judgements is no journal's; name a"):
+        Journal(path)
+    with sqlite3.connect(path) as db:
+        assert [c[1] for c in db.execute("PRAGMA table_info(judgements)")] == ["name"]
+    db.close()
+
+
+OLD = """
+CREATE TABLE judgements (
+    key TEXT PRIMARY KEY, judge TEXT NOT NULL, outcome TEXT NOT NULL,
+    input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE samples (
+    key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
+    samples TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+"""
+OLD_SAID = (
+    '{"outcome": "ok", "critique": "fine", "rating": {"value": 5.0, "distribution": null, '
+    '"expected": null, "outside": null, "forced": false, "direct": null}, "verdict": null, '
+    '"confidence": null, "reason": "", "forced": false, "usage": {"tokens_in": 1, '
+    '"tokens_cached": 0, "tokens_out": 2, "latency_s": 0.5}, "judge": "j", "flags": []}'
+)
+
+
+def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(OLD)
+        given = json.dumps({"query": "q", "responses": ["r"], "sample": 0})
+        old = (judgement_key("j", ITEM), "j", "ok", given, OLD_SAID, 1.5)
+        db.execute("INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)", old)
+        samples = '{"responses": ["a"], "logprobs": [-1.5], "finished": [true], "tokens_out": 2}'
+        key = hashlib.sha256(b'["policy", "q"]').hexdigest()
+        db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (key, "policy", '"q"', samples, 1))
+    db.close()
     journal = Journal(path)
-    with pytest.raises(JournalError, match=str(path)):
-        journal.get("judge", [ITEM])
+    said = Judgement(
+        Outcome.OK, critique="fine", rating=Rating(5.0), usage=Usage(1, 0, 2, 0.5), judge="j"
+    )
+    assert journal.get("j", [ITEM]) == {ITEM: said}
+    assert journal.get_samples("policy", "q") == Sampled(("a",), (-1.5,), (True,), 2)
+    [row] = journal.export()
+    assert (row["at"], row["input"]["query"], row["critique"]) == (1.5, "q", "fine")
+    other = JudgeInput("q", ("s",))
+    assert journal.put("j", ITEM, BETTER) == said
+    assert journal.put("j", other, GOOD) == GOOD and len(list(journal.export())) == 2
     journal.close()
+
+
+def damage(path: Path, sql: str) -> None:
+    with sqlite3.connect(path) as db:
+        assert db.execute(sql).rowcount == 1
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param(
+            "UPDATE judgements SET judgement = replace(judgement, '\"value\": 5', '\"value\": 9')",
+            id="a changed rating",
+        ),
+        pytest.param("UPDATE judgements SET outcome = 'truncated'", id="another outcome"),
+        pytest.param("UPDATE judgements SET input = '{}'", id="another input"),
+        pytest.param("UPDATE judgements SET judge = 'Ann'", id="another judge"),
+        pytest.param("UPDATE judgements SET at = at + 1", id="another time"),
+        pytest.param("UPDATE judgements SET judgement = x'00ff'", id="bytes"),
+        pytest.param("UPDATE judgements SET judgement = ''", id="nothing"),
+        pytest.param("UPDATE judgements SET checksum = 'x'", id="another checksum"),
+        pytest.param("UPDATE judgements SET judgement = '[]', checksum = NULL", id="no judgement"),
+        pytest.param("UPDATE judgements SET judgement = '{', checksum = NULL", id="no JSON"),
+    ],
+)
+def test_a_changed_row_is_named(tmp_path: Path, sql: str) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put("judge", ITEM, GOOD)
+    damage(path, sql)
+    said = rf"journal {path}: damaged: the row '{judgement_key('judge', ITEM)}' .*; put back a copy"
+    with pytest.raises(JournalError, match=said):
+        journal.get("judge", [ITEM])
+    with pytest.raises(JournalError, match=said):
+        list(journal.export())
+    journal.close()
+
+
+def test_changed_samples_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put_samples("policy", "q", Sampled(("a",), (-1.5,), (True,), 2))
+    damage(path, "UPDATE samples SET samples = replace(samples, '-1.5', '-1.4')")
+    with pytest.raises(JournalError, match="damaged: the row"):
+        journal.get_samples("policy", "q")
+    journal.close()
+
+
+def test_flipped_bits_are_an_error_or_a_missing_row_and_never_another_judgement(
+    tmp_path: Path,
+) -> None:
+    path, items = tmp_path / "j.sqlite", [JudgeInput("q", (str(n),)) for n in range(30)]
+    journal = Journal(path)
+    for n, item in enumerate(items):
+        said = Judgement(Outcome.OK, critique=f"critique {n} " * 9, rating=Rating(n % 10 + 1))
+        journal.put("judge", item, said)
+    truth, rows = journal.get("judge", items), {str(row) for row in journal.export()}
+    journal.close()
+    whole, draw, errors = path.read_bytes(), random.Random(1), 0
+    for _ in range(400):
+        flipped, place = bytearray(whole), draw.randrange(len(whole))
+        flipped[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            journal = Journal(path)
+            assert journal.get("judge", items).items() <= truth.items()
+            assert {str(row) for row in journal.export()} <= rows
+        except JournalError as error:
+            assert str(path) in str(error)
+            errors += 1
+        finally:
+            journal.close()
+    assert errors > 50
 
 
 FILL = """

@@ -220,7 +220,8 @@ class RewardClient:
 
     def _answer(self, item: JudgeInput, judgement: Judgement) -> None:
         if self.journal:  # while a judge is replaced, the old one still answers
-            self.journal.put(judgement.judge or self.backend.judge, item, judgement)
+            judge = judgement.judge or self.backend.judge
+            judgement = self.journal.put(judge, item, judgement)
         self._tell(judgement, False)
         future = self._pending[item]
         if not future.done():

@@ -7,12 +7,14 @@ stopped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoj_reward.commands.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
 
 if TYPE_CHECKING:
+    from autoj_reward.config import JudgeConfig
     from autoj_reward.io.rows import Rows, TextRow
     from autoj_reward.types import Comparison, Judgement
 
@@ -28,8 +30,9 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     rows = read_texts(source, "query", "response")
     require_usable(rows, source, strict)
     asked = [row.texts for row in rows.rows]
-    found = rate_all(checked.judge, _journal(output), asked, "judging")
-    return _write(output, rows, [rating_fields(judgement) for judgement in found])
+    with _claimed(checked.judge, output):
+        found = rate_all(checked.judge, _journal(output), asked, "judging")
+        return _write(output, rows, [rating_fields(judgement) for judgement in found])
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -43,8 +46,9 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     rows = read_texts(source, "query", "response_1", "response_2")
     require_usable(rows, source, strict)
     asked = [row.texts for row in rows.rows]
-    found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
-    return _write(output, rows, [verdict_fields(comparison) for comparison in found])
+    with _claimed(checked.judge, output):
+        found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
+        return _write(output, rows, [verdict_fields(comparison) for comparison in found])
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
@@ -83,6 +87,13 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
         ],
         "judge": comparison.orders[0].judge,
     }
+
+
+def _claimed(judge: JudgeConfig, output: str) -> AbstractContextManager[None]:
+    from autoj_reward.io.claims import judged_by
+    from autoj_reward.judge.make import judge_name
+
+    return judged_by(judge_name(judge), Path(output), Path(output))
 
 
 def _journal(output: str) -> Path:

@@ -23,7 +23,7 @@ from autoj_reward.edge.http import make_app
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import compares, critiques_of
+from autoj_reward.models import compares, critiques_of, on_gpus
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 
@@ -70,6 +70,8 @@ def build(args: dict[str, Any]) -> Any:
     gpus = serving.num_gpus
     if gpus is None:
         gpus = float(judge.tensor_parallel) if judge.on_replicas else 0.0
+    judge = on_gpus(judge, gpus)
+    config = config.model_copy(update={"judge": judge})
     replicas = deployment_of(ServedJudge, "judge", serving, serving.replicas, gpus).bind(judge)
     edge = serve.deployment(
         serve.ingress()(_Edge),

@@ -10,7 +10,7 @@ from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Prepared, Score
 from autoj_reward.engine.fitting import fitted
 from autoj_reward.errors import EngineUnavailable, ModelError
-from autoj_reward.models import ResolvedModel
+from autoj_reward.models import ResolvedModel, dtype_of
 from autoj_reward.models.classifier import pad_of_classifier
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -36,13 +36,12 @@ class TransformersScorer:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        config, on_gpu = self.config, self.model.device == "cuda"
+        config = self.config
         if config.tensor_parallel > 1 or config.quantization:
             raise ModelError("kind transformers has no tensor_parallel and no quantization")
         self._pad = pad_of_classifier(self.model, config)
-        options = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
-        auto = "bfloat16" if on_gpu else "float32"
-        dtype = getattr(torch, auto if config.dtype == "auto" else config.dtype)
+        options = {"revision": self.model.revision, "trust_remote_code": config.trust_remote_code}
+        dtype = getattr(torch, dtype_of(config, self.model.device))
         tokenizer = AutoTokenizer.from_pretrained(self.model.path, **options)
         self.tokens = PromptTokenizer(tokenizer, self.wrapper)
         self._net: Any = AutoModelForSequenceClassification.from_pretrained(

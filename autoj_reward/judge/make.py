@@ -50,7 +50,7 @@ def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Sco
 def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
     """The judge that a config names, its engine not yet started."""
     fmt, model = format_of(config), resolve(config)
-    name = _name(config, fmt, model.identity)
+    name = _name(config, fmt, model)
     if isinstance(fmt, ScalarFormat):
         return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
     wrapper = format_and_wrapper(config)[1]
@@ -60,10 +60,10 @@ def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
 
 def judge_name(config: JudgeConfig) -> str:
     """Fingerprint of the judge that a config names, without starting it."""
-    return _name(config, format_of(config), resolve(config).identity)
+    return _name(config, format_of(config), resolve(config))
 
 
-def _name(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, identity: str) -> str:
+def _name(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, model: ResolvedModel) -> str:
     if isinstance(fmt, ScalarFormat):
-        return scalar_fingerprint(config, fmt, identity)
-    return fingerprint(config, fmt, format_and_wrapper(config)[1], identity)
+        return scalar_fingerprint(config, fmt, model)
+    return fingerprint(config, fmt, format_and_wrapper(config)[1], model)

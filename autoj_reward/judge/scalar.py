@@ -8,23 +8,17 @@ import time
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import InputRejected
-from autoj_reward.judge.fingerprint import fingerprint_of
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.models import ResolvedModel
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.prompts.render import answered_prompt, require_unicode, text_flags
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 
-def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model_identity: str) -> str:
+def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
     """Names everything that can change a score; how a judge decodes cannot."""
-    facts = {
-        "model": model_identity,
-        "engine": config.kind,
-        "format": fmt.digest,
-        "numerics": [config.dtype, config.quantization],
-        "length": [config.max_model_len, config.over_long],
-        "script": config.script,
-    }
-    return fingerprint_of(config.model, fmt.name, facts)
+    facts = {"format": fmt.digest, "over_long": config.over_long}
+    return fingerprint_of(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
 class ScalarReward:

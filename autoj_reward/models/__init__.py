@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.errors import ModelError
+from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
+C = TypeVar("C", bound=EngineConfig)
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
     """path: folder or hub name to load. identity: what distinguishes these weights from others.
-    device: `cuda` or `cpu`."""
+    device: `cuda` or `cpu`. revision: of a hub name, the commit to load."""
 
     path: str
     identity: str
     device: str
+    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,15 @@ def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
 def resolve(config: EngineConfig) -> ResolvedModel:
     """Find or build the model of a config. Raises ModelError with the remedy.
 
-    Built-in models are made once and kept in the user's cache. A hub name is left to vLLM, which
+    Built-in models are made once and kept in the user's cache, and go by the digest of what they
+    are made of. A hub name stands for the commit that it has now, and is left to vLLM, which
     downloads it unless HF_HUB_OFFLINE is set.
     """
     if not config.on_replicas:
-        return ResolvedModel(
-            config.model, f"{config.kind}:{config.base_url or ''}:{config.model}", "cpu"
-        )
+        words = f"{config.kind}:{config.base_url or ''}:{config.model}"
+        if config.tokenizer:
+            words += f":{_tokenizer_identity(config.tokenizer)}"
+        return ResolvedModel(config.model, words, "cpu")
     device = _device()
     if config.model in BUILT_IN:
         from autoj_reward.models.built_in import build
@@ -81,13 +86,28 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         return ResolvedModel(str(folder), folder.name, device)
     folder = Path(config.model).expanduser()
     if folder.is_dir():
-        return ResolvedModel(str(folder), _folder_identity(folder), device)
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"{folder}: no config.json in the model folder")
+        return ResolvedModel(str(folder), folder_identity(folder), device)
     if config.model.startswith((".", "/", "~")) or config.model.count("/") != 1:
         raise ModelError(
             f"no model {config.model!r}: name a folder, a hub model as owner/name, or one of "
             f"{', '.join(BUILT_IN)}"
         )
-    return ResolvedModel(config.model, f"{config.model}@{config.revision or 'main'}", device)
+    commit = hub_commit(config.model, config.revision)
+    return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
+
+
+def dtype_of(config: EngineConfig, device: str) -> str:
+    """The number type that a config means on a device."""
+    if config.dtype != "auto":
+        return config.dtype
+    return "bfloat16" if device == "cuda" else "float32"
+
+
+def on_gpus(config: C, gpus: float) -> C:
+    """The config as replicas with so many GPUs mean it, for processes that see none."""
+    return config.model_copy(update={"dtype": dtype_of(config, "cuda")}) if gpus else config
 
 
 def critiques_of(config: JudgeConfig) -> int:
@@ -102,24 +122,14 @@ def compares(config: JudgeConfig) -> bool:
     return isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
 
 
+def _tokenizer_identity(name: str) -> str:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder_identity(folder)
+    return f"{name}@{hub_commit(name, None, 'tokenizer_config.json')}"
+
+
 def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _folder_identity(folder: Path) -> str:
-    """Digest of a model folder: configs whole, weight files by name, size and both ends."""
-    files = sorted(p for p in folder.iterdir() if p.suffix in {".json", ".safetensors", ".jinja"})
-    if not any(p.name == "config.json" for p in files):
-        raise ModelError(f"{folder}: no config.json in the model folder")
-    digest = hashlib.sha256()
-    for path in files:
-        size = path.stat().st_size
-        digest.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(1 << 20))
-            if size > 1 << 20:
-                file.seek(-(1 << 16), 2)
-                digest.update(file.read())
-    return f"{folder.name}-{digest.hexdigest()[:16]}"

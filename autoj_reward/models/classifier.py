@@ -20,7 +20,7 @@ def pad_of_classifier(model: ResolvedModel, config: EngineConfig) -> int:
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    options = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+    options = {"revision": model.revision, "trust_remote_code": config.trust_remote_code}
     try:
         facts = AutoConfig.from_pretrained(model.path, **options)
         tokenizer = AutoTokenizer.from_pretrained(model.path, **options)

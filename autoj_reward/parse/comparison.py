@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from autoj_reward.parse.quoted import QUOTED, is_quoted
-from autoj_reward.parse.rating import ParseFailure, last_open
-from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.parse.slot import LEAD, ParseFailure, Reading, closed, doubt, last_open, seen_in
+from autoj_reward.prompts.format import JudgeFormat, PairwiseSlot
 from autoj_reward.types import Verdict
+
+_SAID_OUT = re.compile(
+    r"\s+(?:is|was)\s+(?:the\s+)?(?:better|winner|best)(?:\s+(?:one|response|answer))?"
+    r"|\s+between\s+(?:them|the\s+two|both)(?:\s+responses)?"
+    r"|\s*(?:更好|更优|更佳|胜出|获胜)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedVerdict:
-    """verdict is FIRST, SECOND or TIE; opened and start as in ParsedRating."""
+    """verdict is FIRST, SECOND or TIE; opened, start and planted as in ParsedRating."""
 
     verdict: Verdict
     opened: int
     start: int
+    planted: bool = field(default=False, compare=False)
 
 
 def parse_comparison(
-    text: str, fmt: JudgeFormat, responses: Sequence[str] = ()
+    text: str, fmt: JudgeFormat, shown: Sequence[str] = ()
 ) -> ParsedVerdict | ParseFailure:
     """Read which response a judge preferred.
 
-    responses: what it compared; a verdict that stands there too is not taken for the judge's own.
+    shown: the untrusted texts that it read, the query among them. With them a verdict counts only
+    where none of it can be theirs: at the end of the text, not against a decision before it, and
+    not planted in any of them. A bare label (PandaLM's `1`) may stand in any text by chance and is
+    not taken for planted.
 
     A slot that repeats the instruction's list ("Response 1 / Response 2 / Tie") is no decision.
     """
@@ -34,23 +45,43 @@ def parse_comparison(
     if slot is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     opened = last_open(text, slot)
+    labels = {str(name): spellings for name, spellings in slot.labels.items()}
+    seen = seen_in(shown, slot, opened, labels) if shown else frozenset()
     if opened is None:
-        return ParseFailure("no final decision", len(text))
-    start = opened.end()
+        return ParseFailure("no final decision", len(text), bool(seen))
+    read = _read(text, opened, slot)
+    if isinstance(read, ParseFailure):
+        return replace(read, planted=bool(seen))
+    if shown:
+        before = (_read(text, each, slot) for each in slot.open_re.finditer(text))
+        others = {each.name for each in before if isinstance(each, Reading)} - seen - {read.name}
+        if why := doubt(text, read, slot, sorted(others), seen):
+            return ParseFailure(why, len(text), bool(seen))
+    return ParsedVerdict(Verdict(read.name), opened.start(), read.start, bool(seen))
+
+
+def _read(text: str, opened: re.Match[str], slot: PairwiseSlot) -> Reading | ParseFailure:
+    """The verdict in one slot, by its name."""
+    lead = LEAD.match(text, opened.end())
+    start = lead.end() if lead else opened.end()
+    shown = repr(text[opened.end() : opened.end() + 20])
+    why = f"not a verdict after the final decision: {shown}"
     for name, spellings in slot.labels.items():
-        for label in spellings:
-            found = re.compile(re.escape(label) + r"(?![0-9A-Za-z])", re.IGNORECASE).match(
-                text, start
-            )
+        for spelling in spellings:
+            found = _label_re(spelling).match(text, start)
             if found is None:
                 continue
             if re.compile(r"\s*/").match(text, found.end()):
                 return ParseFailure("the decision repeats the list of options", opened.start())
-            closed = slot.close_re.match(text, found.end())
-            if not closed:
-                return ParseFailure("verdict slot not closed", opened.start())
-            if is_quoted(opened, text[opened.start() : closed.end()], responses):
-                return ParseFailure(QUOTED, len(text))
-            return ParsedVerdict(Verdict(name), opened.start(), start)
-    shown = repr(text[start : start + 20])
-    return ParseFailure(f"not a verdict after the final decision: {shown}", opened.start())
+            rest = _SAID_OUT.match(text, found.end())
+            end = closed(text, (rest or found).end(), slot)
+            if end is not None:
+                return Reading(name, opened, start, end)
+            why = f"verdict slot not closed: {shown}"
+    return ParseFailure(why, opened.start())
+
+
+@lru_cache
+def _label_re(spelling: str) -> re.Pattern[str]:
+    words = r"\s*".join(map(re.escape, spelling.split()))
+    return re.compile(words + r"(?![0-9A-Za-z])", re.IGNORECASE)

@@ -42,6 +42,17 @@ class Scale(Block):
     def labels(self) -> tuple[str, ...]:
         return tuple(str(n) for n in range(self.low, self.high + 1))
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The labels and, where they are legal, the half points between them."""
+        halves = tuple(f"{n}.5" for n in range(self.low, self.high)) if self.half_points else ()
+        return (*self.labels, *halves)
+
+    def with_half(self, value: float) -> tuple[str, ...]:
+        """The labels, and the value if it is a half point that is legal."""
+        half = self.admits(value) and not value.is_integer()
+        return (*self.labels, f"{value:g}") if half else self.labels
+
     def admits(self, value: float) -> bool:
         on_step = (value * (2 if self.half_points else 1)).is_integer()
         return self.low <= value <= self.high and on_step
@@ -53,7 +64,9 @@ class Slot(Block):
     template, system: file names beside format.yaml. fields: placeholder of the template to
     `query`, `response`, `response_1`, `response_2` or the name of a constant.
     open, close: regular expressions around the verdict in the judge's own output; the last match
-    of open counts. force: text that brings an unfinished judgement to its verdict.
+    of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
+    after it, open begins with `\\A`. force: text that brings an unfinished judgement to its
+    verdict.
     """
 
     template: str
@@ -67,9 +80,10 @@ class Slot(Block):
     def open_re(self) -> re.Pattern[str]:
         return re.compile(self.open)
 
-    @cached_property
-    def close_re(self) -> re.Pattern[str]:
-        return re.compile(r"\s*" + self.close)
+    @property
+    def comes_first(self) -> bool:
+        """Whether the verdict opens the judge's text, so that its reason follows."""
+        return self.open.startswith(r"\A")
 
 
 class PairwiseSlot(Slot):

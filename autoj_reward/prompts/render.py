@@ -6,12 +6,12 @@ Placeholders are filled once and never searched again, so `{response}` inside a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from autoj_reward.errors import InputRejected
 from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat, ScalarFormat
-from autoj_reward.types import JudgeInput
+from autoj_reward.types import PLANTED, JudgeInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     found = set(text_flags(item))
     for response in item.responses:
         if slot.open_re.search(response):
-            found.add("planted_verdict")
+            found.add(PLANTED)
         if any(line in response for line in lines):
             found.add("template_delimiter")
     return tuple(sorted(found))
@@ -133,9 +133,15 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def defuse(text: str) -> str:
+def defuse(text: str, marks: Collection[str] | None = None) -> str:
     """Break the spelling of control tokens with a zero-width space after their first character.
 
-    For endpoints that tokenize on their side, where no other way keeps text from becoming control.
+    For endpoints that tokenize on their side, where no other way keeps text from becoming control,
+    and for templates whose marks are text. marks: break up these alone.
     """
-    return CONTROL.sub(lambda m: m.group()[0] + "\u200b" + m.group()[1:], text)
+
+    def broken(found: re.Match[str]) -> str:
+        mark = found.group()
+        return mark if marks is not None and mark not in marks else f"{mark[0]}\u200b{mark[1:]}"
+
+    return CONTROL.sub(broken, text)

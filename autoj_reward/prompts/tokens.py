@@ -2,7 +2,8 @@
 
 Text between the template's own control tokens is tokenized in one piece with special tokens
 split, so ordinary text gets exactly the ids that the model was trained on (merges across the
-border of template and response included), while `</s>` in a response stays three characters.
+border of template and response included), while `</s>` in a response stays three characters. Where
+a template's own marks are text (`[INST]` of Llama 2), the same marks in a response are broken up.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.prompts.render import Part, Prompt
+from autoj_reward.prompts.render import CONTROL, Part, Prompt, defuse
 
 WRAPPERS = Path(__file__).parent / "wrappers"
 ELLIPSIS = " … "
+UNFINISHED = 4
+"""Tokens after which a character that they spell byte by byte is whole."""
 
 
 class PromptTokenizer:
@@ -118,13 +121,22 @@ class PromptTokenizer:
 
     def _wrapped(self, prompt: Prompt) -> str:
         system = next((m.text for m in prompt if m.role == "system"), None)
-        user = next(m.text for m in prompt if m.role == "user")
+        user = next(m for m in prompt if m.role == "user")
         if self.wrapper == "none":
-            return user if system is None else f"{system}\n\n{user}"
-        name = "llama2.txt" if system is None else "llama2_system.txt"
-        pieces = re.split(r"\{(\w+)\}", _wrapper_text(name))
-        values = {"input": user, "system_message": system}
+            return user.text if system is None else f"{system}\n\n{user.text}"
+        shell = _wrapper_text("llama2.txt" if system is None else "llama2_system.txt")
+        text = "".join(p.text if p.trusted else self._inert(p.text, shell) for p in user.parts)
+        pieces = re.split(r"\{(\w+)\}", shell)
+        values = {"input": text, "system_message": system}
         return "".join(str(values[p]) if k % 2 else p for k, p in enumerate(pieces))
+
+    def _inert(self, text: str, shell: str) -> str:
+        """Untrusted text with the marks of a shell broken up that the tokenizer has no tokens for.
+
+        Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
+        apart from the template's own.
+        """
+        return defuse(text, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
         """Control ids of the template and the runs of text between them."""
@@ -150,7 +162,9 @@ class PromptTokenizer:
                 after_rstrip = self._control[self._added[piece]].rstrip
             elif piece:
                 piece = piece.lstrip() if after_rstrip else piece
-                pieces.append(fill.sub(lambda m: untrusted[int(m.group(1))], piece))
+                pieces.append(
+                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], shell), piece)
+                )
                 after_rstrip = False
         return pieces
 
@@ -224,13 +238,31 @@ class PromptTokenizer:
     def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
         """The longest run of generated ids that spells a prefix of text[:end].
 
-        Returns (those ids, how many characters they cover); ([], 0) if none does.
+        Returns (those ids, how many characters they cover); ([], 0) if none does. The text may lack
+        the space that a SentencePiece tokenizer puts before its first word, or keep it.
         """
-        for n in range(len(ids), 0, -1):
-            spelled = self.tokenizer.decode(ids[:n], skip_special_tokens=True)
-            if len(spelled) <= end and text.startswith(spelled) and ids[n - 1] not in self._control:
-                return list(ids[:n]), len(spelled)
+        low, high = 0, len(ids)
+        while low < high:  # what a run spells too much, a longer run does too
+            middle = (low + high + 1) // 2
+            near = range(middle, max(0, middle - UNFINISHED), -1)
+            if any(self._covered(text, ids[:n], end) for n in near):
+                low = middle
+            else:
+                high = middle - 1
+        for n in range(low, 0, -1):
+            if ids[n - 1] in self._control:
+                continue
+            if covered := self._covered(text, ids[:n], end):
+                return list(ids[:n]), covered
         return [], 0
+
+    def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
+        """How many characters the ids cover if they spell a prefix of text[:end]; else 0."""
+        decoded = self.tokenizer.decode(ids, skip_special_tokens=True)
+        for spelled in (decoded, " " + decoded):
+            if len(spelled) <= end and text.startswith(spelled):
+                return len(spelled)
+        return 0
 
 
 def _level(lengths: Sequence[int], room: int) -> int:

@@ -59,13 +59,10 @@ class RayBackend:
                 status = await asyncio.to_thread(serve.status)
         except (TimeoutError, *LOST) as error:
             raise EngineUnavailable("Ray Serve's controller does not answer") from error
-        found = [
-            deployment
-            for application in status.applications.values()
-            for name, deployment in application.deployments.items()
-            if name == "judge"
-        ]
-        running: int = sum(deployment.replica_states.get("RUNNING", 0) for deployment in found)
+        where = self._handle.deployment_id
+        application = status.applications.get(where.app_name)
+        found = application.deployments.get(where.name) if application else None
+        running: int = found.replica_states.get("RUNNING", 0) if found else 0
         if not running:
             raise EngineUnavailable("no judge replica runs")
         return running

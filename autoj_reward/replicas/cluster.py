@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import secrets
+import signal
+import socket
+import threading
 from typing import Any
+
+import psutil  # type: ignore[import-untyped]
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import resolve
+from autoj_reward.models import on_gpus, resolve
 
 # Read when Ray is imported; a user's own setting wins.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -17,6 +24,8 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 # A replica that is killed must not leave its engine behind: it would hold on to the GPU's memory.
 os.environ.setdefault("RAY_process_group_cleanup_enabled", "1")
+# Its own handler of SIGTERM aborts a process three seconds later, in the midst of its clean-up.
+os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
@@ -24,42 +33,79 @@ from ray import serve
 
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
+from autoj_reward.replicas.processes import end, family
 
 OBJECT_STORE = 200 * 2**20
 
 
-class Cluster:
-    """A Ray cluster with our Serve applications: the one at RAY_ADDRESS, or one of our own.
+CONNECT_S = 10.0
+"""Seconds that a named cluster has to answer."""
+PATIENCE_S = 3.0
+"""Seconds that processes have to end by themselves once Ray has stopped."""
 
-    Nothing starts before the first deployment.
+
+class Cluster:
+    """A Ray cluster with our Serve applications: the one that RAY_ADDRESS names, or one of our own
+    beside whatever else runs here.
+
+    Nothing starts before the first deployment, and nothing is left after `close`: interrupted, it
+    ends the processes the hard way.
     """
 
     def __init__(self) -> None:
-        self._ours = False
-        self._applications: list[str] = []
+        self._connected = False
+        self._started: set[psutil.Process] = set()
+        self._applications: dict[str, str] = {}
+        self._suffix = ""
 
     def _start(self) -> None:
         if ray.is_initialized():
+            if not self._connected:  # whoever did it may have a judge of their own there
+                self._suffix = self._suffix or f"-{secrets.token_hex(4)}"
             return
-        self._ours = True
-        local: dict[str, Any] = {}
-        if not os.environ.get("RAY_ADDRESS"):
-            local = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
-            # A cluster of our own asks for Ray's token: good, and nothing to tell a user.
+        # Left to itself, Ray would join any cluster that somebody has started on this machine.
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        own = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+        options: dict[str, Any] = own if address == "local" else {}
+        if address == "local":  # it asks for Ray's token, which Ray would tell the user
             logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-        ray.init(log_to_driver=False, logging_level=logging.WARNING, **local)
+        try:
+            _require_answer(address)
+            ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
+        except OSError as error:
+            if address == "local":
+                raise
+            raise ConfigError(
+                f"RAY_ADDRESS names {address}, and no Ray cluster takes us there: start it, see "
+                "that its token is this process's too, or unset RAY_ADDRESS for one that starts "
+                "and stops with the run"
+            ) from error
+        self._connected = True
+        if threading.current_thread() is threading.main_thread():
+            # Python's handler over Ray's, which is there if Ray was imported before this module.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
+        if address == "local":
+            node = ray._private.worker._global_node.all_processes
+            self._started = {
+                psutil.Process(info.process.pid) for infos in node.values() for info in infos
+            }
+        else:
+            self._suffix = f"-{secrets.token_hex(4)}"
+        atexit.register(self._leave)
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def deploy_judge(self, config: JudgeConfig) -> RayBackend:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
         self._start()
+        config = self._settled(config)
         handle = self._deploy("judge", ServedJudge, config, config.serve)
         running = config
 
         def replace(new: JudgeConfig) -> tuple[Any, str]:
             """Serve takes replicas out one by one, after what they have under way."""
             nonlocal running
+            new = self._settled(new)
             try:
                 found = self._deploy("judge", ServedJudge, new, new.serve)
             except ModelError:
@@ -75,6 +121,12 @@ class Cluster:
         """Policy replicas, ready to sample."""
         self._start()
         return RayPolicy(self._deploy("policy", ServedPolicy, config, config.serve))
+
+    def _settled(self, config: JudgeConfig) -> JudgeConfig:
+        """The same judge on every node, whatever that node would make of `auto` or of a name."""
+        config = on_gpus(config, self._gpus_each(config, config.serve))
+        commit = resolve(config).revision  # builds a built-in model once, before replicas race
+        return config.model_copy(update={"revision": commit}) if commit else config
 
     def replicas(self, config: EngineConfig, serving: ReplicaConfig) -> int:
         """How many replicas a config means on this cluster."""
@@ -94,19 +146,15 @@ class Cluster:
         gpus = self._gpus_each(config, serving)
         count = self.replicas(config, serving)
         self._require(name, gpus * count, cpus_each(serving, gpus) * count)
-        if config.on_replicas:
-            resolve(config)  # builds a built-in model once, before replicas race for it
         deployment = deployment_of(kind, name, serving, count, gpus)
+        application = self._applications[name] = f"{name}{self._suffix}"
         try:
-            handle = serve.run(deployment.bind(config), name=name, route_prefix=None)
+            return serve.run(deployment.bind(config), name=application, route_prefix=None)
         except RuntimeError as error:
             raise ModelError(
-                f"the {name} replicas could not start: {_cause(name)}. Their own logs are in "
-                f"{_log_folder()}"
+                f"the {name} replicas could not start: {_cause(application, name)}. Their own logs "
+                f"are in {_log_folder()}"
             ) from error
-        if name not in self._applications:
-            self._applications.append(name)
-        return handle
 
     def _require(self, name: str, gpus: float, cpus: float) -> None:
         have = ray.cluster_resources()
@@ -119,24 +167,45 @@ class Cluster:
 
     def remove(self, name: str) -> None:
         """Stop the application `judge` or `policy` and free its memory."""
-        if name in self._applications:
-            self._applications.remove(name)
-            serve.delete(name)
+        if application := self._applications.pop(name, None):
+            serve.delete(application)
 
     def close(self) -> None:
         """Stop our applications, and Ray if we started it."""
-        for name in list(self._applications):
-            self.remove(name)
-        if self._ours:
-            # No serve.shutdown(): it kills the controller amid its calls, which Ray then says it
-            # retries. Our cluster ends with it; one at RAY_ADDRESS may have other applications.
+        self._started |= family(self._started)
+        try:
+            for name in list(self._applications):
+                self.remove(name)
+            # Ours ends with Ray: serve.shutdown() kills its controller amid calls, and Ray would
+            # tell the user that it retries them.
+            if self._connected and not self._started and not serve.status().applications:
+                serve.shutdown()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave Ray; with it goes what we started, gracefully or not."""
+        atexit.unregister(self._leave)
+        if not self._connected:
+            return
+        self._connected, processes = False, self._started | family(self._started)
+        try:
             ray.shutdown()
-            self._ours = False
+        finally:
+            end(processes, PATIENCE_S)
+            self._started = set()
 
 
-def _cause(name: str) -> str:
+def _require_answer(address: str) -> None:
+    """OSError if nobody listens at host:port; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+
+
+def _cause(application: str, name: str) -> str:
     """The line of a replica's own traceback that says what went wrong."""
-    told: str = serve.status().applications[name].deployments[name].message
+    told: str = serve.status().applications[application].deployments[name].message
     lines: list[str] = [line.strip() for line in told.splitlines() if line.strip()]
     named = [line for line in lines if "Error: " in line and not line.startswith("File ")]
     return (named or lines or ["no reason given"])[-1][:600].rstrip(".")

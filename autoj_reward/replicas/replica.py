@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -12,6 +13,7 @@ from autoj_reward.config import PolicyConfig
 from autoj_reward.engine.base import Sampling, counted
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Sampled
+from autoj_reward.judge.fingerprint import engine_facts
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
@@ -23,8 +25,11 @@ from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 def policy_name(config: PolicyConfig) -> str:
     """Names everything that can change what a policy samples."""
-    facts = config.model_dump_json(exclude={"serve", "gpu_memory_utilization", "kv_cache_gib"})
-    return f"{resolve(config).identity}:{facts}"
+    model = resolve(config)
+    facts = config.model_dump(
+        mode="json", include={"n", "temperature", "top_p", "max_tokens", "seed", "system"}
+    )
+    return f"{model.identity}:{json.dumps(facts | engine_facts(config, model))}"
 
 
 class JudgeReplica:

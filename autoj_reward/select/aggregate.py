@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from autoj_reward.types import Comparison, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import PLANTED, Comparison, Judgement, Outcome, Rating, Usage, Verdict
 
 
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
@@ -14,15 +14,17 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
 
     Rating, expected and direct rating, distribution and outside mass are means over the critiques
     that are ok; the critique kept is the one whose rating lies nearest the mean. Flagged
-    `partial_critiques` when some abstained; abstains only when all did, with the first's outcome.
+    `partial_critiques` when some abstained; abstains when all did, with the first's outcome, and
+    when one did over text with a planted verdict, which must not choose the critiques that count.
     """
     if len(samples) == 1:
         return samples[0]
     usage = sum((s.usage for s in samples), Usage())
     usage = replace(usage, latency_s=max(s.usage.latency_s for s in samples))
     good = [(s, s.rating) for s in samples if s.rating is not None]
-    if not good:
-        return replace(samples[0], usage=usage)
+    planted = [s for s in samples if not s.ok and PLANTED in s.flags]
+    if planted or not good:
+        return replace((planted or samples)[0], usage=usage)
     ratings = [rating for _, rating in good]
     value = fmean(r.value for r in ratings)
     read = [r for r in ratings if r.distribution is not None]
@@ -49,7 +51,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _mean_distribution(ratings: Sequence[Rating]) -> tuple[tuple[str, float], ...]:
     tables = [dict(r.distribution or ()) for r in ratings]
-    return tuple((label, fmean(t.get(label, 0.0) for t in tables)) for label in tables[0])
+    labels = sorted({label for table in tables for label in table}, key=float)
+    return tuple((label, fmean(t.get(label, 0.0) for t in tables)) for label in labels)
 
 
 def swap_consistent(forward: Judgement, backward: Judgement | None) -> Comparison:

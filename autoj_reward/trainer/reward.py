@@ -19,9 +19,10 @@ from autoj_reward.config import RewardConfig
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import JudgeHealth
 from autoj_reward.models import format_of
+from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.trainer.failures import FailureBudget, Fallback
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import Candidate, Comparison, Judgement
+from autoj_reward.types import PLANTED, Candidate, Comparison, Judgement
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -34,7 +35,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Reward:
     """One candidate's reward. raw: the configured view of the judgement; value: what is learned
-    from, after shaping. Both are None if the judgement is not ok."""
+    from, after shaping. Both are None if the judgement is not ok, unless a verdict is planted in
+    what it failed on: that earns the lowest rating, and no fallback."""
 
     judgement: Judgement
     raw: float | None
@@ -189,13 +191,19 @@ class RewardModel:
         self.waited_s += time.monotonic() - started
         self._watch(judgements, candidates)
         self._budget.count(judgements)
-        raw = [judgement.view(self.config.view) for judgement in judgements]
+        raw = [self._raw(judgement) for judgement in judgements]
         values = self._shape(
             raw, [len(c.response) for c in candidates], [_group(c) for c in candidates]
         )
         rewards = [Reward(*found) for found in zip(judgements, raw, values, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
+
+    def _raw(self, judgement: Judgement) -> float | None:
+        planted = not judgement.ok and PLANTED in judgement.flags
+        if planted and isinstance(self.format, JudgeFormat):
+            return float(self.format.scale.low)
+        return judgement.view(self.config.view)
 
     async def _compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
         assert self._client is not None

@@ -13,10 +13,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
-from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.run import accumulation
 from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
@@ -35,6 +34,8 @@ def study(run: Study[FinetuneConfig]) -> str:
     import torch
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
+
+    from autoj_reward.training.checkpoints import train_on
 
     claim(config.output, config, changeable={"output", "save_steps"})
     rows, _, counts = load(config.data)
@@ -57,7 +58,7 @@ def study(run: Study[FinetuneConfig]) -> str:
             completion_only_loss=True,
             gradient_checkpointing=gpu,  # on a CPU memory is not what is short
             save_steps=config.save_steps,
-            save_total_limit=1,
+            save_total_limit=2,
             logging_steps=5,
             report_to=["tensorboard"],
             use_cpu=not gpu,
@@ -68,7 +69,7 @@ def study(run: Study[FinetuneConfig]) -> str:
         processing_class=tokenizer,
         peft_config=lora(config.learner),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    train_on(trainer, config.output)
     folder = config.output / "classifier"
     if not trainer.is_world_process_zero():
         return ""

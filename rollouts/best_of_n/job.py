@@ -20,9 +20,11 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
+from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
@@ -76,8 +78,14 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 
 
 async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
-    """Sample, judge, select and write. Raises AutojError with what to do."""
+    """Sample, judge, select and write. Raises AutojError with what to do: at once where the output
+    cannot be written, is another run's or holds another judge's results."""
     _check_readings(config)
+    with judged_by(judge_name(config.judge), config.output, config.output / "summary.json"):
+        return await _run(config, rows, bad)
+
+
+async def _run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
     counts, cluster = _Run(), Cluster()
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:

@@ -69,7 +69,7 @@ async def sample_missing(
             async with turn:
                 sampled = await _ask(policy, query, config.serve.deadline_s)
             if isinstance(sampled, Sampled):
-                journal.put_samples(name, query, sampled)
+                sampled = journal.put_samples(name, query, sampled)
                 progress(sampled)
             found[query] = sampled
 

@@ -8,7 +8,7 @@ from datasets import Dataset
 
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
-from autoj_reward.training.checkpoints import last_checkpoint
+from autoj_reward.training.checkpoints import train_on
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import Learner, arguments, lora, model_options
 from rollouts.train.log import JudgeLog
@@ -50,5 +50,5 @@ def _train(
         peft_config=lora(config.learner),
         callbacks=[JudgeLog(reward, config.output / "logs")],
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    train_on(trainer, config.output)
     trainer.save_model(str(config.output / "policy"))

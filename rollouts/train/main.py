@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import BudgetExceeded
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.training.run import log_to
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import load_learner

@@ -20,9 +20,9 @@ from pydantic import Field
 
 from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
 from autoj_reward.errors import InputError
-from autoj_reward.io.files import claim, write_jsonl
+from autoj_reward.io.claims import claim
+from autoj_reward.io.files import write_jsonl
 from autoj_reward.io.rows import read_queries, require_usable
-from autoj_reward.training.checkpoints import last_checkpoint
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
@@ -113,6 +113,8 @@ def _train(
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
+    from autoj_reward.training.checkpoints import train_on
+
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
     path, tokenizer = load_tokenizer(learner)
@@ -126,7 +128,7 @@ def _train(
         "max_length": sft.max_length,
         "completion_only_loss": True,
         "save_steps": sft.save_steps,
-        "save_total_limit": 1,
+        "save_total_limit": 2,
         "logging_steps": 1,
         "report_to": ["tensorboard"],
         "use_cpu": not gpu,
@@ -143,7 +145,7 @@ def _train(
         processing_class=tokenizer,
         peft_config=lora(learner),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder / "sft"))
+    train_on(trainer, folder / "sft")
     model = trainer.accelerator.unwrap_model(trainer.model)
     if sft.lora_rank:
         model = model.merge_and_unload()

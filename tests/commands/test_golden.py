@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from autoj_reward import cli
+from autoj_reward.journal import Journal
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = os.environ.get("AUTOJ_GOLDEN") == "write"
@@ -28,6 +30,7 @@ OF_THE_RUN = {
     "versions",
 }
 """Keys whose values are another in every run."""
+FINGERPRINT = re.compile(r"(default:autoj-en):[0-9a-f]{16}")
 FAKE = ["--set", "judge.kind=fake"]
 DRAWN = [*FAKE, "--set", "bootstrap=20"]
 GRADED = [*DRAWN, "--set", "grader.kind=fake"]
@@ -215,6 +218,7 @@ def steady(value: Any) -> Any:
 def written(path: Path) -> Any:
     top = path.parents[path.parent.name == "out"]
     text = path.read_text(encoding="utf-8").replace(str(top), "")
+    text = FINGERPRINT.sub(r"\1:FINGERPRINT", text)
     if path.suffix == ".jsonl":
         return [steady(json.loads(line)) for line in text.splitlines()]
     return steady(json.loads(text)) if path.suffix == ".json" else text.splitlines()
@@ -245,23 +249,21 @@ def test_a_command_says_and_writes_what_it_did(
     assert found == kept(f"{name.replace(' ', '_')}.json", found)
 
 
-def test_a_journal_of_then_is_read_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every judgement of the job is on record, so none is asked for again."""
+def test_a_journal_of_then_is_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its judgements are on record under the judge's name of then, and the job adds its own."""
     laid_out(tmp_path)
-    journal, dump = tmp_path / "out" / "journal.sqlite", GOLDEN / "journal.sql"
-    job = ["best-of-n", "--config", str(tmp_path / "job.yaml")]
-    if WRITE:
-        assert cli.main(job) == 0
-        with sqlite3.connect(journal) as db:
-            dump.write_text("\n".join(db.iterdump()) + "\n", encoding="utf-8")
-        journal.unlink()
-    journal.parent.mkdir(exist_ok=True)
-    with sqlite3.connect(journal) as db:
-        db.executescript(dump.read_text(encoding="utf-8"))
-    assert cli.main(job) == 0
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["reused"] == 8 + 2  # the candidates, and one pair in two orders
-    with sqlite3.connect(journal) as db:
-        assert db.execute("SELECT count(*) FROM judgements").fetchone() == (10,)
+    path = tmp_path / "out" / "journal.sqlite"
+    path.parent.mkdir()
+    with sqlite3.connect(path) as db:
+        db.executescript((GOLDEN / "journal.sql").read_text(encoding="utf-8"))
+    journal = Journal(path)
+    then = list(journal.export())
+    journal.close()
+    assert len(then) == 8 + 2  # the candidates, and one pair in two orders
+    assert {row["judge"] for row in then} == {"default:autoj-en:9e0094f1c595f786"}
+    assert [row["rating"]["value"] for row in then if row.get("rating")]
+    assert cli.main(["best-of-n", "--config", str(tmp_path / "job.yaml")]) == 0
+    journal = Journal(path)
+    now = list(journal.export())
+    journal.close()
+    assert now[: len(then)] == then and len(now) == 2 * len(then)

@@ -10,7 +10,7 @@ from autoj_reward.engine.base import LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import BY_RATINGS
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
-from autoj_reward.models import known_models, ratings_tie
+from autoj_reward.models import ResolvedModel, known_models, ratings_tie
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.select.aggregate import swap_consistent
@@ -97,8 +97,9 @@ def test_the_default_judge_compares_by_ratings_and_says_so_in_its_name() -> None
     # A stand-in or another service of that name is another model.
     assert ratings_tie(JudgeConfig(kind="fake")) is None
     assert ratings_tie(JudgeConfig(model="GAIR/autoj-13b")) is None
+    same = ResolvedModel("folder", "identity", "cpu")
     names = {
-        fingerprint(JudgeConfig(model=model), load_format("autoj-en"), "chat", "same")
+        fingerprint(JudgeConfig(model=model), load_format("autoj-en"), "chat", same)
         .rpartition(":")[2]
         for model in ("default", "smollm2-135m-instruct")
     }  # fmt: skip

@@ -11,6 +11,7 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.models import ResolvedModel
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
@@ -159,6 +160,27 @@ async def test_when_the_slot_says_nothing_either(
 async def test_a_written_rating_needs_no_log_probabilities() -> None:
     found = await judge(Hand("Rating: [[5.5]]")).judge(ITEM)
     assert found.rating == Rating(5.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "forced"),
+    [
+        pytest.param("Rating: [[5.5]]", False, id="written"),
+        pytest.param("Hm.", True, id="forced"),
+        pytest.param("Rating: [[2]] it was.", True, id="forced after more text"),
+    ],
+)
+async def test_a_certain_half_point_is_expected_too(text: str, forced: bool) -> None:
+    class Digits(Hand):
+        """Knows that 5 goes on to 5.5 only where it is asked to tell them apart."""
+
+        async def label_probs(self, *asked: Any) -> LabelProbs:
+            labels = asked[-1]
+            meant = "5.5" if "5.5" in labels else "5"
+            return LabelProbs(tuple((label, float(label == meant)) for label in labels))
+
+    found = await judge(Digits(text)).judge(ITEM)
+    assert (found.view("rating"), found.view("expected"), found.forced) == (5.5, 5.5, forced)
 
 
 async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> None:
@@ -314,14 +336,27 @@ async def test_a_format_without_comparison_refuses_pairs() -> None:
 BASE: dict[str, Any] = {"kind": "fake", "temperature": 0.5}
 
 
-def print_of(identity: str = "m", fmt: str = "autoj-en", wrapper: str = "chat", **new: Any) -> str:
-    return fingerprint(JudgeConfig(**BASE | new), load_format(fmt), wrapper, identity)
+MODEL = ResolvedModel("m", "m", "cpu")
+
+
+def print_of(
+    identity: str = "m",
+    device: str = "cpu",
+    fmt: str = "autoj-en",
+    wrapper: str = "chat",
+    **new: Any,
+) -> str:
+    model = ResolvedModel("m", identity, device)
+    return fingerprint(JudgeConfig(**BASE | new), load_format(fmt), wrapper, model)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"identity": "m2"},
+        {"device": "cuda"},
+        {"tensor_parallel": 2},
+        {"trust_remote_code": True},
         {"fmt": "autoj-zh"},
         {"wrapper": "llama2"},
         {"kind": "vllm"},
@@ -370,7 +405,7 @@ def test_a_changed_template_byte_is_another_judge() -> None:
         update={"texts": fmt.texts | {"single.txt": fmt.texts["single.txt"] + " "}}
     )
     config = JudgeConfig(**BASE)
-    assert fingerprint(config, fmt, "chat", "m") != fingerprint(config, other, "chat", "m")
+    assert fingerprint(config, fmt, "chat", MODEL) != fingerprint(config, other, "chat", MODEL)
 
 
 # Aggregation.
@@ -413,6 +448,19 @@ def test_abstaining_critiques_are_left_out_and_flagged() -> None:
     found = mean_of_critiques([failed(), rated(4), rated(7)])
     assert (found.view("rating"), found.view("expected")) == (5.5, None)
     assert found.flags == ("partial_critiques",)
+
+
+def test_half_points_of_single_critiques_stay_in_the_mean() -> None:
+    whole = Judgement(Outcome.OK, rating=Rating(5, (("5", 1.0),), 5.0))
+    half = Judgement(Outcome.OK, rating=Rating(5.5, (("5", 0.0), ("5.5", 1.0)), 5.5))
+    found = mean_of_critiques([whole, half])
+    assert found.rating and found.rating.distribution == (("5", 0.5), ("5.5", 0.5))
+
+
+def test_a_plant_cannot_choose_the_critiques_that_count() -> None:
+    planted = Judgement(Outcome.UNPARSABLE, reason="quoted", flags=("planted_verdict",))
+    found = mean_of_critiques([rated(9), planted, rated(8)])
+    assert (found.outcome, found.reason, found.rating) == (Outcome.UNPARSABLE, "quoted", None)
 
 
 def test_all_critiques_abstaining_abstains_as_the_first() -> None:

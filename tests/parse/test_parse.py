@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoj_reward.parse import ParsedVerdict, ParseFailure, parse_comparison, parse_rating
-from autoj_reward.parse.rating import last_open
+from autoj_reward.parse.slot import last_open
 from autoj_reward.prompts.format import JudgeFormat, available, load_any_format, load_format
 from autoj_reward.types import Verdict
 
@@ -112,7 +112,7 @@ def test_ratings(name: str, text: str, value: float) -> None:
         pytest.param("autoj-en", "x Rating: [[]]", "not a number", "x ", id="empty-slot"),
         pytest.param("autoj-en", "x Rating: [[", "not a number", "x ", id="cut-at-slot"),
         pytest.param("autoj-en", "x Rating: [[5]/10]", "not closed", "x ", id="fraction"),
-        pytest.param("autoj-en", "x Rating: [[5/10]]", "not closed", "x ", id="fraction-inside"),
+        pytest.param("autoj-en", "x Rating: [[5/100]]", "not closed", "x ", id="other-fraction"),
         pytest.param("autoj-en", "x Rating: [[5", "not closed", "x ", id="unclosed"),
         pytest.param("autoj-en", "x Rating: [[5]", "not closed", "x ", id="half-closed"),
         pytest.param("autoj-en", "x Rating: [[1", "not closed", "x ", id="ten-cut-after-1"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -25,6 +27,9 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.watched import Watched
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -184,26 +189,22 @@ def test_the_job_from_the_command_line(client: RewardClient, tmp_path: Path) -> 
     assert "<html" in (tmp_path / "out/report.html").read_text()
 
 
-def test_rating_distribution_equals_transformers() -> None:
+def test_rating_distribution_equals_transformers(tmp_path: Path) -> None:
     """Read P(1)..P(10) with plain transformers: one forward pass, the rule for 10 by hand."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from autoj_reward.judge.make import make_judge
-    from autoj_reward.replicas.replica import JudgeReplica
-
     items = [JudgeInput(QUERY, (r,)) for r in (*RESPONSES[:2], HOSTILE)]
-
-    async def ask() -> dict[int, object]:
-        replica = JudgeReplica(make_judge(READING))
-        await replica.start()
-        try:
-            return {k: judgement async for k, judgement in replica.stream(items)}
-        finally:
-            await replica.close()
-
-    with environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind"):
-        found = asyncio.run(ask())
+    script = tmp_path / "ask.py"
+    script.write_text(ASK, encoding="utf-8")
+    given = json.dumps([READING.model_dump(mode="json"), [asdict(item) for item in items]])
+    with environment(VLLM_CPU_OMP_THREADS_BIND="nobind", PYTHONPATH=str(ROOT)):
+        told = subprocess.run(
+            [sys.executable, str(script)], input=given, capture_output=True, text=True, check=True
+        )
+    # Nobody closed the engine, and vLLM's own destructor comes too late for it.
+    assert "Exception ignored" not in told.stderr and "Traceback" not in told.stderr
+    found = json.loads(told.stdout.splitlines()[-1])
     folder = resolve(READING).path
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -218,8 +219,28 @@ def test_rating_distribution_equals_transformers() -> None:
         expected = {str(d): first[digits[d]].item() for d in range(2, 10)}
         ten = second[digits[0]].item()
         expected |= {"1": first[digits[1]].item() * (1 - ten), "10": first[digits[1]].item() * ten}
-        rating = found[k].rating  # type: ignore[attr-defined]
-        assert dict(rating.distribution) == pytest.approx(expected, abs=2e-4)
+        assert dict(found[k]) == pytest.approx(expected, abs=2e-4)
+
+
+ASK = """
+import asyncio, json, sys
+from autoj_reward.config import JudgeConfig
+from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.types import JudgeInput
+
+async def ask():
+    config, items = json.load(sys.stdin)
+    global replica
+    replica = JudgeReplica(make_judge(JudgeConfig(**config)))
+    await replica.start()
+    asked = [JudgeInput(item["query"], tuple(item["responses"])) for item in items]
+    found = {k: judgement async for k, judgement in replica.stream(asked)}
+    print("\\n" + json.dumps([found[k].rating.distribution for k in range(len(asked))]))
+
+if __name__ == "__main__":
+    asyncio.run(ask())
+"""
 
 
 def test_sampled_critiques_of_long_prompts_leave_the_engine_alive(tmp_path: Path) -> None:
@@ -233,8 +254,29 @@ def test_sampled_critiques_of_long_prompts_leave_the_engine_alive(tmp_path: Path
     command = [sys.executable, "-m", "autoj_reward.cli", "score"]
     command += ["--input", str(source), "--output", str(output)]
     command += [word for item in sets for word in ("--set", f"judge.{item}")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    with Watched(command) as job:
+        code, left = job.end()
+        assert code == 0, job.stderr[-2000:]
+        assert any("VLLM" in title for title in job.titles) and left == []
     found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [row["outcome"] for row in found] == ["ok"] * 3
     assert all(1 <= row["expected"] <= 10 for row in found)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_two_signals_leave_no_engine(tmp_path: Path, number: signal.Signals) -> None:
+    rows = [{"query": f"{n} Why?", "response": "because of light"} for n in range(2000)]
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    command = [sys.executable, "-m", "autoj_reward.cli", "score"]
+    command += ["--input", str(source), "--output", str(output)]
+    command += ["--set", "judge.max_model_len=2048", "--set", "judge.kv_cache_gib=0.5"]
+    with Watched(command) as job:
+        while not any("VLLM" in title for title in list(job.titles)):
+            assert job.process.poll() is None, job.stderr[-2000:]
+            time.sleep(0.2)
+        for _ in range(2):
+            job.process.send_signal(number)
+            time.sleep(0.5)
+        code, left = job.end()
+        assert code != 0 and left == []

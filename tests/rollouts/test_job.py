@@ -161,7 +161,7 @@ def test_strict_stops_before_any_judgement(
 ) -> None:
     job = Job(tmp_path, BAD, SCRIPT)
     assert job.run("--strict") == 1
-    assert "2 of 4 rows are bad" in capsys.readouterr().err
+    assert "3 of 4 rows are bad" in capsys.readouterr().err
     assert not job.log.exists()
     assert not job.output.exists()
 

@@ -98,6 +98,36 @@ def test_a_run_is_stopped_and_goes_on(
     journal.close()
 
 
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_a_checkpoint_that_was_cut_off_is_passed_over(
+    algorithm: str,
+    written: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, sets = written.parent / "run", ["save_steps=1"]
+    # The judge dies in the third step, and the checkpoint of the second is not whole.
+    monkeypatch.setattr(placement, "RewardModel", _listening([], deaf_after=2))
+    with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
+        training.main(algorithm, str(written), sets)
+    assert not (run / "policy").exists()
+    _cut_off(run)
+    monkeypatch.setattr(placement, "RewardModel", _listening([]))
+    assert training.main(algorithm, str(written), sets) == 0
+    assert "-1\n" in capsys.readouterr().err.partition("goes on from ")[2]
+    assert (run / "policy").is_dir()
+
+
+def _cut_off(run: Path) -> None:
+    """Leave the newest checkpoint as a kill would, halfway through writing it."""
+    if (run / "ppo-2").is_dir():
+        (run / "ppo-2").rename(run / ".ppo-2")
+        (run / ".ppo-2/policy/config.json").unlink()
+    else:
+        (run / "checkpoint-2/trainer_state.json").write_text("")
+        assert (run / "checkpoint-1/whole.json").is_file()
+
+
 def _listening(asked: list[str], deaf_after: int | None = None) -> Any:
     """A reward model that lists the queries of its batches, and dies after so many of them."""
 

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
-from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
@@ -48,6 +47,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     from peft.helpers import disable_input_dtype_casting
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
+    from autoj_reward.training.checkpoints import train_on
     from autoj_reward.training.judge.examples import bad_by_source, make_examples, schedule
     from autoj_reward.training.judge.targets import ItemBuilder
     from autoj_reward.training.judge.trainer import Collator, JudgeTrainer
@@ -98,7 +98,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     )
     # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
     with disable_input_dtype_casting(model, active=arguments.bf16):
-        trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+        train_on(trainer, config.output)
     validated = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]

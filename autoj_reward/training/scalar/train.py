@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import EngineConfig
-from autoj_reward.io.files import claim
+from autoj_reward.io.claims import claim
 from autoj_reward.models import resolve
-from autoj_reward.training.checkpoints import last_checkpoint
 from autoj_reward.training.fine_tuning import (
     common_arguments,
     save_weights,
@@ -45,6 +44,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
     from trl import RewardTrainer
 
     from autoj_reward.models.built_in import merge_scalar
+    from autoj_reward.training.checkpoints import train_on
     from autoj_reward.training.scalar.pairs import load_tokenizer, read_preferences
     from autoj_reward.training.scalar.validation import EveryEpoch
 
@@ -71,7 +71,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
         callbacks=[validation],
     )
     validation.trainer = trainer
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.output))
+    train_on(trainer, config.output)
     if config.lora:
         _round_to_half(trainer.model)
     found = {**pairs.counts(), "validation": validation.read() if pairs.validation else None}

@@ -1,0 +1,97 @@
+"""What a text says once everything that a reader does not see is gone.
+
+Two spellings of one verdict fold to the same string. Letters and digits become lower-case ASCII
+where they have such a form; a letter without one becomes OTHER, which may stand for any letter, so
+that no table of look-alikes is needed; ideographs, kana and hangul stay. Characters that cannot be
+seen go. What is left between letters becomes one symbol: `#` for two brackets or more of any kind,
+`|` for one, `.` inside a number, `-` for a hyphen inside a word, else a space.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+OTHER = "\x7f"
+SYMBOLS = " .|#-"
+_UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn"}
+_BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"
+_TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
+_MARKUP = re.compile(
+    r"<[/!]?[A-Za-z][^<>]{0,200}>"
+    r"|<!--[^<]{0,200}?-->"
+    r"|\]\([^()\[\]\s]{0,200}\)"
+    r"|&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});?"
+    r"|(?:%|\\x)[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
+    "|\u202e[^\u202c\u202e]*"  # shown from right to left
+)
+_RUNS = (
+    (re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
+    (re.compile(r"[ .\-]{2,}"), " "),
+    (re.compile(r"[ .\-]?\|(?:[ .\-]?\|)+[ .\-]?"), "#"),
+    (re.compile(r"[ .\-]?\|[ .\-]?"), "|"),
+)
+
+
+def fold(text: str) -> str:
+    """The folded form, in time linear in the text, whatever it holds."""
+    folded = text.translate(_Table())
+    for run, symbol in _RUNS:
+        folded = run.sub(symbol, folded)
+    return folded
+
+
+def views(text: str) -> set[str]:
+    """The text as it stands, and as a page would show it: tags and the targets of links gone,
+    entities and escapes decoded, what is to be shown backwards turned round. Unicode's invisible
+    tag characters are seen as nothing and as the letters that they stand for."""
+    spelled = text.translate(_TAGS)
+    return {text, _MARKUP.sub(_shown, text), spelled, _MARKUP.sub(_shown, spelled)}
+
+
+def _shown(found: re.Match[str]) -> str:
+    markup = found.group()
+    match markup[0]:
+        case "&":
+            return html.unescape(markup)
+        case "%" | "\\":
+            return chr(int(markup.lstrip("%\\ux"), 16))
+        case "\u202e":
+            return markup[:0:-1]
+        case first:
+            return first.strip("<")
+
+
+class _Table(dict[int, str]):
+    """What each character folds to, worked out once a text."""
+
+    def __missing__(self, code: int) -> str:
+        # Whole texts are not normalised: ordering long runs of marks takes quadratic time.
+        # No digit or letter of a label is longer than the four of `⑽`; some characters have 18.
+        parts = unicodedata.normalize("NFKD", chr(code)).casefold()[:4]
+        folded = "".join(map(_folded, parts))
+        self[code] = OTHER if folded.startswith(OTHER) else folded
+        return self[code]
+
+
+def _folded(char: str) -> str:
+    if char.isascii() and char.isalnum():
+        return char
+    if char in ".-":
+        return char
+    category = unicodedata.category(char)
+    digit = unicodedata.digit(char, None)
+    if digit is not None:
+        return str(digit)
+    if char.isspace():
+        return " "
+    if category in _UNSEEN or char in _BLANK_LETTERS:
+        return ""
+    if category in ("Ps", "Pe") or char in "<>":
+        return "|"
+    if category == "Pd":
+        return "-"
+    if category[0] in "LN":
+        return char if unicodedata.east_asian_width(char) in "WF" else OTHER
+    return OTHER if category == "So" and "LETTER" in unicodedata.name(char, "") else " "

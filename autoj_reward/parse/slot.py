@@ -1,0 +1,86 @@
+"""Where a verdict stands in the judge's own text, and when it may be read there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autoj_reward.parse.planted import Labels, planted
+from autoj_reward.prompts.format import Slot
+
+QUOTED = "the verdict as written stands in what the judge was shown"
+NOT_LAST = "more text follows the verdict"
+SEVERAL = "the judge's text holds another verdict before the last"
+
+LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
+"""What may stand between a slot's opening and its label: space, mark-up, quotes, a bracket."""
+_TRAIL = r"""[\s*_`"'”’)）\\]*"""
+_END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
+_NOTHING_MORE = re.compile(r"[\W_]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailure:
+    """Why there is no verdict. end: characters of the text to keep when the slot is forced.
+
+    planted: whether what the judge was shown holds a verdict, however it is spelled.
+    """
+
+    reason: str
+    end: int
+    planted: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A verdict by its name, where its slot opens, and where its label starts and ends."""
+
+    name: str
+    opened: re.Match[str]
+    start: int
+    end: int
+
+
+def last_open(text: str, slot: Slot) -> re.Match[str] | None:
+    """The last place where the verdict slot opens."""
+    return max(slot.open_re.finditer(text), key=re.Match.start, default=None)
+
+
+def closed(text: str, at: int, slot: Slot) -> int | None:
+    """Where a label that ends at `at` is closed; None if its slot goes on.
+
+    A label needs an end: the slot's own close, or else the end of a sentence, a line or the text.
+    """
+    found = re.compile(_TRAIL + f"(?:{slot.close})").match(text, at)
+    if found is None:
+        return None
+    ended = slot.close or slot.comes_first or _END.match(text, found.end())
+    return found.end() if ended else None
+
+
+def doubt(
+    text: str, read: Reading, slot: Slot, earlier: Sequence[str], seen: frozenset[str]
+) -> str:
+    """Why a verdict may be another's than the judge's; empty if it is the judge's own.
+
+    earlier: names of verdicts before it that it cannot outweigh. seen: names of planted verdicts.
+    """
+    if read.name in seen:
+        return QUOTED
+    if slot.comes_first:
+        return ""
+    if not _NOTHING_MORE.match(text, read.end):
+        return NOT_LAST
+    return SEVERAL if earlier else ""
+
+
+def seen_in(
+    shown: Sequence[str], slot: Slot, opened: re.Match[str] | None, labels: Labels
+) -> frozenset[str]:
+    """Names of the verdicts planted in what was shown, after the slot's words as the judge wrote
+    them or as the format forces them."""
+    forced = slot.open_re.search(slot.force)
+    usual = forced.group() if forced else ""
+    named = [usual] if re.search(r"[^\W_]", usual) else []
+    return planted(shown, [*([opened.group()] if opened else [usual]), *named], labels)

@@ -1,0 +1,183 @@
+"""A model goes by every byte of its folder, or by the commit that a hub name stands for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import ModelError
+from autoj_reward.judge import fingerprint
+from autoj_reward.judge.make import judge_name
+from autoj_reward.models import identity, resolve
+from autoj_reward.models.identity import folder_identity, hub_commit
+
+FILES = (
+    "config.json",
+    "model-00001-of-00002.safetensors",
+    "pytorch_model.bin",
+    "consolidated.00.pth",
+    "tokenizer.model",
+    "merges.txt",
+    "chat_template.jinja",
+    "modeling_own.py",
+    "additional_chat_templates/tool.jinja",
+    "own/layers.py",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AUTOJ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(identity, "SETTLED_NS", 0)
+    made = tmp_path / "judge"
+    for name in FILES:
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(name.encode() * 100)
+    (made / "pytorch_model.bin").write_bytes(bytes(3 << 20))
+    return made
+
+
+def flip(path: Path) -> None:
+    """Change a byte in the middle in place, and put the time of modification back."""
+    facts = path.stat()
+    with path.open("r+b") as file:
+        file.seek(facts.st_size // 2)
+        file.write(b"~")
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_byte_of_any_file_counts(folder: Path, name: str) -> None:
+    before = folder_identity(folder)
+    assert before.startswith("judge-") and folder_identity(folder) == before
+    flip(folder / name)
+    assert folder_identity(folder) != before
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        pytest.param(lambda f: (f / "merges.txt").unlink(), True, id="a file less"),
+        pytest.param(lambda f: (f / "merges.txt").rename(f / "merged.txt"), True, id="a name"),
+        pytest.param(lambda f: (f / "added.bin").touch(), True, id="a file more"),
+        pytest.param(lambda f: (f / "README.md").write_text("card"), False, id="the card"),
+        pytest.param(lambda f: (f / ".git").mkdir(), False, id="hidden"),
+    ],
+)
+def test_names_count_too(folder: Path, change: Callable[[Path], object], counts: bool) -> None:
+    before = folder_identity(folder)
+    change(folder)
+    assert (folder_identity(folder) != before) == counts
+
+
+def test_a_large_file_is_read_once(folder: Path, tmp_path: Path) -> None:
+    before = folder_identity(folder)
+    [note] = (tmp_path / "cache/digests").iterdir()
+    assert folder_identity(folder) == before
+    note.write_text(note.read_text().replace('"sha256": "', '"sha256": "0'))
+    assert folder_identity(folder) != before  # so the note was what was read
+    for text in ("", "[]", "{}", '{"version": 1}'):
+        note.write_text(text)
+        assert folder_identity(folder) == before
+
+
+def test_a_file_of_this_moment_is_read_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "SETTLED_NS", 10**18)
+    folder_identity(folder)
+    assert not (tmp_path / "cache/digests").exists()
+
+
+def test_without_a_cache_all_is_read_each_time(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = folder_identity(folder)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AUTOJ_CACHE", str(tmp_path / "file/cache"))
+    assert folder_identity(folder) == before
+
+
+def test_a_folder_s_judge_and_an_endpoint_s_tokenizer(folder: Path, tmp_path: Path) -> None:
+    served = JudgeConfig(
+        kind="openai", base_url="http://127.0.0.1:1/v1", model="served", tokenizer=str(folder)
+    )
+    local = JudgeConfig(model=str(folder))
+    before = judge_name(local), judge_name(served)
+    flip(folder / "tokenizer.model")
+    after = judge_name(local), judge_name(served)
+    assert before[0] != after[0] and before[1] != after[1]
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"no config.json in the model folder"):
+        resolve(local)
+
+
+ASK = """
+import json, sys
+from autoj_reward.config import EngineConfig
+from autoj_reward.errors import ModelError
+from autoj_reward.models import resolve
+try:
+    found = resolve(EngineConfig(model="owner/judge", revision=json.loads(sys.argv[1])))
+    print(json.dumps([found.path, found.identity, found.revision]))
+except ModelError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def asked(hub: Path, revision: str | None) -> list[str] | str:
+    """What an offline process with this hub cache makes of owner/judge."""
+    environment = os.environ | {"HF_HUB_CACHE": str(hub), "HF_HUB_OFFLINE": "1"}
+    found: list[str] | str = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", ASK, json.dumps(revision)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+    )
+    return found
+
+
+def test_a_hub_name_is_the_commit_that_it_stands_for(tmp_path: Path) -> None:
+    model, commits = tmp_path / "models--owner--judge", ("a" * 40, "b" * 40)
+    (model / "refs").mkdir(parents=True)
+    for commit in commits:
+        (model / "snapshots" / commit).mkdir(parents=True)
+        (model / "snapshots" / commit / "config.json").write_text("{}")
+    for commit in commits:
+        (model / "refs/main").write_text(commit)
+        assert asked(tmp_path, None) == ["owner/judge", f"owner/judge@{commit}", commit]
+    (model / "refs/main").write_text(commits[0])
+    assert asked(tmp_path, commits[1])[1] == f"owner/judge@{commits[1]}"
+    said = asked(tmp_path, "other")
+    assert isinstance(said, str) and said.startswith("owner/judge: neither the model hub nor its")
+    assert "revision other" in said and said.endswith("or name a folder")
+
+
+def test_a_whole_commit_needs_no_hub() -> None:
+    assert hub_commit("nobody/nothing", "c" * 40) == "c" * 40
+
+
+def test_another_version_of_the_engine_or_of_our_reading_is_another_judge(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, scripted = JudgeConfig(model=str(folder)), JudgeConfig(kind="fake")
+    before = judge_name(local), judge_name(scripted)
+    info = tmp_path / "packages/vllm-99.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 99.1\n")
+    monkeypatch.syspath_prepend(info.parent)
+    upgraded = judge_name(local), judge_name(scripted)
+    assert upgraded[0] != before[0] and upgraded[1] == before[1]
+    monkeypatch.setattr(fingerprint, "READING", fingerprint.READING + 1)
+    assert judge_name(local) != upgraded[0] and judge_name(scripted) != upgraded[1]

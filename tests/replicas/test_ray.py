@@ -1,0 +1,138 @@
+"""Ray's processes on the real stack, under a scripted judge: a stranger's are left alone, and of
+ours nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from experiments.faults.chaos.server import free_port
+from tests.watched import Watched
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+JOB = """
+import asyncio, json, sys, time
+import ray
+from ray import serve
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import ConfigError
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.types import Candidate
+
+cluster = Cluster()
+try:
+    script = {"ratings": {"a": 3}}
+    backend = cluster.deploy_judge(
+        JudgeConfig(kind="fake", script=script, serve={"replicas": 1, "num_cpus": 0.1})
+    )
+    [said] = asyncio.run(RewardClient(backend, deadline_s=120).rate([Candidate("q", "a")]))
+    where = ray.get_runtime_context().gcs_address
+    names = list(serve.status().applications)
+    print(json.dumps([where, said.view("rating"), names, asyncio.run(backend.check())]), flush=True)
+    if sys.argv[1] == "wait":
+        time.sleep(600)
+except ConfigError as error:
+    print(json.dumps(str(error)), flush=True)
+finally:
+    cluster.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """Ray keeps the address of the machine's cluster in its folder; this one is the tests' own."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    known = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RANK")}
+    # Ray's workers would run at niceness 15: on a busy machine, hardly at all.
+    own = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    own |= {"RAY_AUTH_MODE": "disabled"}  # a token is one user's on one machine
+    yield known | own | {"PYTHONPATH": str(ROOT)}
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def stranger(environment: dict[str, str]) -> Iterator[str]:
+    """The address of a cluster that somebody else has started on this machine."""
+    port = free_port()
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    command += [f"--port={port}", "--include-dashboard=false", "--num-cpus=1"]
+    command += [f"--ray-client-server-port={free_port()}", "--object-store-memory=100000000"]
+    address = Path(environment["RAY_TMPDIR"]) / "ray/ray_current_cluster"
+    with Watched(command, env=environment) as started:
+        deadline = time.monotonic() + 240
+        while not (address.is_file() and any("raylet" in p.name() for p in alive(started))):
+            assert started.process.poll() is None and time.monotonic() < deadline, started.stderr
+            time.sleep(0.2)
+        before = {p.pid for p in alive(started) if "raylet" in p.name() or "gcs" in p.name()}
+        yield address.read_text(encoding="utf-8")
+        assert before and before <= {p.pid for p in alive(started)}, "its processes still run"
+
+
+def alive(started: Watched) -> list[psutil.Process]:
+    return [
+        p
+        for p in list(started.seen.values())
+        if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def run(environment: dict[str, str]) -> tuple[Any, list[str]]:
+    """What a job prints, and the processes that it leaves."""
+    with Watched([sys.executable, "-c", JOB, "end"], env=environment) as job:
+        assert job.process.stdout is not None
+        line = job.process.stdout.readline()
+        code, left = job.end()
+        assert code == 0, job.stderr[-3000:]
+        return json.loads(line), left
+
+
+def test_a_stranger_s_ray_is_left_alone(stranger: str, environment: dict[str, str]) -> None:
+    found, left = run(environment)
+    assert found[1:] == [3.0, ["judge"], 1] and found[0] != stranger
+    assert left == []
+
+
+def test_a_ray_that_is_named_is_joined_and_goes_on(
+    stranger: str, environment: dict[str, str]
+) -> None:
+    found, _ = run(environment | {"RAY_ADDRESS": stranger})
+    assert not isinstance(found, str), found
+    where, rating, [name], replicas = found
+    assert (where, rating, replicas) == (stranger, 3.0, 1)
+    assert str(name).startswith("judge-")  # another run may have its judge there
+
+
+def test_a_named_ray_that_is_not_there(environment: dict[str, str]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said, left = run(environment | {"RAY_ADDRESS": address})
+    assert isinstance(said, str) and said.startswith(f"RAY_ADDRESS names {address}, and no Ray")
+    assert left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+@pytest.mark.parametrize("times", [1, 2])
+def test_nothing_is_left_after_signals(
+    environment: dict[str, str], number: signal.Signals, times: int
+) -> None:
+    with Watched([sys.executable, "-c", JOB, "wait"], env=environment) as job:
+        assert job.process.stdout is not None and job.process.stdout.readline()
+        for _ in range(times):
+            job.process.send_signal(number)
+            time.sleep(0.5)
+        code, left = job.end()
+        assert (left, code != 0, len(job.seen) > 5) == ([], True, True), job.stderr[-3000:]
