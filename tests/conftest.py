@@ -21,14 +21,6 @@ settings.load_profile("shared machine")
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Engines take all cores and much memory: of the parallel processes one starts them all."""
-    for item in items:
-        if item.get_closest_marker("engine"):
-            item.add_marker(pytest.mark.xdist_group("engines"))
-
-
 @pytest.fixture(autouse=True)
 def what_trains_is_marked(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that takes a step of training fails unless it is marked: `make quick` has none."""
