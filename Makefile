@@ -17,7 +17,7 @@ READY := .venv/.ready
 # A process and a thread a core; each that collects the tests takes a gigabyte.
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist loadgroup
 
-.PHONY: help best-of-32 quick test chaos test-trl check lint types setup model lock clean
+.PHONY: help best-of-32 quick test chaos test-trl test-client check lint types setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -28,11 +28,11 @@ help:  ## List the targets
 best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
-quick: model  ## Run the tests that start no engine and train nothing
-	@$(SPREAD) -m 'not engine and not training' $(ARGS)
+quick: model  ## Run the tests that start no engine, train nothing and install nothing
+	@$(SPREAD) -m 'not engine and not training and not index' $(ARGS)
 
-test: model  ## Run all tests
-	@$(SPREAD) $(ARGS)
+test: model  ## Run all tests but test-client's
+	@$(SPREAD) -m 'not index' $(ARGS)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
@@ -40,6 +40,9 @@ chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/ch
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
 	PYTHONPATH=.venv/trl-$(TRL) $(BIN)/pytest tests/trainer/test_trl.py -k 'not ppo'
+
+test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
+	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 
