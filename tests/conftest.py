@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("engine"):
             item.add_marker(pytest.mark.xdist_group("engines"))
+
+
+@pytest.fixture(autouse=True)
+def what_trains_is_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that takes a step of training fails unless it is marked: `make quick` has none."""
+
+    def refuse(*_: Any) -> None:
+        pytest.fail("this test trains: mark it with pytest.mark.training")
+
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if optimizer is None or request.node.get_closest_marker("training"):
+        yield
+        return
+    hook = optimizer.register_optimizer_step_pre_hook(refuse)
+    yield
+    hook.remove()
 
 
 @pytest.fixture(scope="session")

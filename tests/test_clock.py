@@ -24,8 +24,12 @@ from autoj_reward.types import Candidate, Outcome
 
 ROOT = Path(__file__).parents[1]
 HOURS = 6 * 3600.0
-DATED = {"autoj_reward/journal.py", "autoj_reward/collect/answers.py"}
-"""Files that write down when something was stored."""
+DATED = {
+    "autoj_reward/journal.py",
+    "autoj_reward/collect/answers.py",
+    "autoj_reward/models/identity.py",
+}
+"""Files that write down when something was stored, or ask when a file was."""
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
 
 

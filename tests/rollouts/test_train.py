@@ -98,6 +98,7 @@ def test_a_run_is_stopped_and_goes_on(
     journal.close()
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_a_checkpoint_that_was_cut_off_is_passed_over(
     algorithm: str,

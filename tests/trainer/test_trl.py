@@ -165,6 +165,7 @@ UNDECIDED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
 @pytest.mark.parametrize("case", UNDECIDED)
 def test_undecided_pairs_teach_nothing(
@@ -184,6 +185,7 @@ def test_undecided_pairs_teach_nothing(
             stock.train()
 
 
+@pytest.mark.training
 def test_decided_pairs_teach_what_they_teach_in_the_stock_trainer(
     tmp_path: Path, tokenizer: Any
 ) -> None:
@@ -318,6 +320,7 @@ def test_ppo_judges_what_trl_trains_on(tokenizer: Any, reward: RewardModel) -> N
     assert [candidate.response for candidate, _ in reward.recent()] == [" Light."] * 3 + [""]
 
 
+@pytest.mark.training
 def test_ppo_on_queries_that_spell_the_pad_token(
     tmp_path: Path, tokenizer: Any, reward: RewardModel
 ) -> None:

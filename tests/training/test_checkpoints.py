@@ -51,6 +51,7 @@ def trained(output: Path, kind: Any = Trainer) -> float:
     return model.weight.item()
 
 
+@pytest.mark.training
 def test_a_run_killed_while_it_saves_goes_on_from_the_one_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +75,7 @@ def cut(name: str) -> Callable[[Path], None]:
     return damage
 
 
+@pytest.mark.training
 @pytest.mark.parametrize(
     "damage",
     [

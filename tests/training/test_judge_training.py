@@ -331,6 +331,7 @@ def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
     assert not torch.equal(own, other)
 
 
+@pytest.mark.training
 def test_graded_outputs_are_ordered(tmp_path: Path, folder: Path) -> None:
     """Good outputs say so in their words, and are no longer than the others."""
     names = [f"s{n}" for n in range(12)]
