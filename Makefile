@@ -39,7 +39,7 @@ chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/ch
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
-	PYTHONPATH=.venv/trl-$(TRL) $(BIN)/pytest tests/trainer/test_trl.py -k 'not ppo'
+	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) tests/trainer/test_trl.py -k 'not ppo'
 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)

@@ -31,7 +31,6 @@ UV_VARIABLES = {
     "timeout": "UV_HTTP_TIMEOUT",
 }
 HAVE_CPU_BUILDS = ("torch", "torchaudio", "torchcodec", "torchvision")
-DRIVERS = {12: 525, 13: 580}  # the oldest NVIDIA driver of each CUDA
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ def gpu_fault(cuda: str | None, driver: int | None) -> str | None:
         return None
     return (
         f"This machine's NVIDIA driver goes up to CUDA {driver // 1000}.{driver % 1000 // 10}, and "
-        f"torch needs CUDA {major}: update the driver to {DRIVERS[major]} or newer, or use the "
-        "CPU: make ACCELERATOR=cpu"
+        f"torch needs CUDA {major}: update the driver (CUDA 13 needs 580 or newer), or use "
+        "the CPU: make ACCELERATOR=cpu"
     )
 
 

@@ -116,9 +116,7 @@ def test_a_gpu_machine_takes_no_cpu_build_from_a_folder_of_wheels(pinned, tmp_pa
         pytest.param("13.0", 13010, None, id="a newer driver"),
         pytest.param("12.8", 13000, None, id="an older torch"),
         pytest.param("13.0", None, None, id="no driver to ask, as in a build of an image"),
-        pytest.param(
-            "13.0", 12080, "goes up to CUDA 12.8.*driver to 580 or newer", id="old driver"
-        ),
+        pytest.param("13.0", 12080, "goes up to CUDA 12.8.*needs 580 or newer", id="old driver"),
         pytest.param(None, 13000, "CPU build.*pip config list.*ACCELERATOR=cpu", id="a CPU build"),
     ],
 )
