@@ -18,7 +18,7 @@ READY := .venv/.ready
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos test-trl check lint types setup model lock clean
+.PHONY: help best-of-32 quick test chaos test-trl test-client check lint types setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -29,11 +29,11 @@ help:  ## List the targets
 best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
-quick: model  ## Run the tests that start no engine and train nothing
-	@$(SPREAD) -m 'not engine and not training' $(ARGS)
+quick: model  ## Run the tests that start no engine, train nothing and install nothing
+	@$(SPREAD) -m 'not engine and not training and not index' $(ARGS)
 
-test: model  ## Run all tests
-	@$(SPREAD) -m 'not engine' $(ARGS) $(IF_ANY)
+test: model  ## Run all tests but test-client's
+	@$(SPREAD) -m 'not engine and not index' $(ARGS) $(IF_ANY)
 	@$(BIN)/pytest -m engine $(ARGS) $(IF_ANY)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
@@ -42,6 +42,9 @@ chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/ch
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
 	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) tests/trainer/test_trl.py -k 'not ppo'
+
+test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
+	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

@@ -12,6 +12,7 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import Progress, RewardClient
 from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.extras import from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import compares, critiques_of
@@ -58,7 +59,8 @@ async def open_judge(
             await client.close()
             await client.backend.close()
         return
-    from autoj_reward.replicas.cluster import Cluster
+    with from_extras():
+        from autoj_reward.replicas.cluster import Cluster
 
     where = cluster or Cluster()
     try:

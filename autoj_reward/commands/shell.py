@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from autoj_reward.errors import AutojError
+from autoj_reward.extras import from_extras
 
 
 def explained(name: str, work: Callable[[], int]) -> int:
@@ -14,7 +15,8 @@ def explained(name: str, work: Callable[[], int]) -> int:
     name: what the line on the terminal begins with. Groups of errors are told by the first.
     """
     try:
-        return work()
+        with from_extras():
+            return work()
     except* AutojError as known:
         error: BaseException = known
         while isinstance(error, BaseExceptionGroup):

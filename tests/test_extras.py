@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib import import_module
+
+import pytest
+
+from autoj_reward.errors import ConfigError
+from autoj_reward.extras import EXTRAS, from_extras
+from tests.test_imports import ROOT, SOURCES, imported, name_of
+
+CLIENT = {"httpx", "pydantic", "tqdm", "yaml"}
+KNOWN = CLIENT.union(*EXTRAS.values())
+OPTIONAL = {"verl"}
+"""Where it runs inside one."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_client_is_few_packages() -> None:
+    names = {line.partition(">")[0] for line in PROJECT["dependencies"]}
+    assert names == {"httpx", "pydantic", "pyyaml", "tqdm"}
+    assert EXTRAS.keys() <= PROJECT["optional-dependencies"].keys()
+
+
+def test_every_module_of_others_is_the_clients_or_an_extras() -> None:
+    used = {
+        name.split(".")[0]
+        for path in SOURCES
+        if not name_of(path).startswith("experiments")
+        for name in imported(path)
+    }
+    assert used - sys.stdlib_module_names - KNOWN - OPTIONAL == {"autoj_reward", "rollouts"}
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("fastapi.security", r"needs fastapi, .* pip install 'autoj-reward\[serve\]'$"),
+        ("datasets", r"pip install 'autoj-reward\[train\]'$"),
+        ("ray", r"pip install 'autoj-reward\[gpu\]' \(\[cpu\] without a GPU\)"),
+    ],
+)
+def test_what_a_client_lacks_is_named_with_its_extra(
+    module: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in {module, module.partition(".")[0]}:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=said), from_extras():
+        import_module(module)
+
+
+def test_another_missing_module_is_an_error_as_ever() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"), from_extras():
+        import_module("no_such_module")
