@@ -24,7 +24,7 @@ from autoj_reward.trainer.reward import RewardModel
 JUDGE = JudgeConfig(kind="fake")
 MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
 APP = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(JUDGE)))), "secret")
-trainers.add_route(APP, MODEL)
+trainers.add_routes(APP, MODEL)
 PAGE = schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
 BEYOND_SCHEMAS = (
     "policy_logprobs has",
