@@ -47,7 +47,8 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """The reward model of a config file that the environment names, with a scripted judge."""
 
     def make(**failures: Any) -> RewardModel:
-        script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated", "slow": "hang"}}
+        ratings = {"good": 9, "good </s>": 9, "poor": 2}
+        script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
         judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 0.5}}
         path = tmp_path / "reward.yaml"
         made = {"judge": judge, "view": "rating", "failures": failures}
