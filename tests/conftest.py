@@ -20,6 +20,14 @@ settings.load_profile("shared machine")
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Engines take all cores and much memory: of the parallel processes one starts them all."""
+    for item in items:
+        if item.get_closest_marker("engine"):
+            item.add_marker(pytest.mark.xdist_group("engines"))
+
+
 @pytest.fixture(scope="session")
 def released() -> Callable[[str], list[dict[str, Any]]]:
     """Rows of a JSONL file of the authors' release, under $AUTOJ_DATA; skips without it."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import os
 import shutil
 import tempfile
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import ModelError
+from autoj_reward.logs import LOG
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 ADAPTER = Path(__file__).parent / "default_judge"
@@ -44,12 +47,15 @@ def build(name: str) -> Path:
     if (folder / "config.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    base = build(BASE) if name == SCALAR else None
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
+    LOG.warning("preparing the built-in model %s, once: some seconds", name)
     try:
-        if name == SCALAR and adapter:
-            _convert_scalar(build(BASE), adapter, scratch)
-        else:
-            _convert(gguf, adapter, scratch)
+        with redirect_stderr(io.StringIO()):  # the bars of reading, loading and writing
+            if base and adapter:
+                _convert_scalar(base, adapter, scratch)
+            else:
+                _convert(gguf, adapter, scratch)
         try:
             scratch.rename(folder)
         except OSError:

@@ -67,6 +67,8 @@ class Cluster:
         address = os.environ.get("RAY_ADDRESS") or "local"
         own = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
         options: dict[str, Any] = own if address == "local" else {}
+        if address == "local":  # it asks for Ray's token, which Ray would tell the user
+            logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         try:
             _require_answer(address)
             ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
@@ -90,8 +92,8 @@ class Cluster:
         else:
             self._suffix = f"-{secrets.token_hex(4)}"
         atexit.register(self._leave)
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def deploy_judge(self, config: JudgeConfig) -> RayBackend:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
@@ -174,7 +176,9 @@ class Cluster:
         try:
             for name in list(self._applications):
                 self.remove(name)
-            if self._connected and (self._started or not serve.status().applications):
+            # Ours ends with Ray: serve.shutdown() kills its controller amid calls, and Ray would
+            # tell the user that it retries them.
+            if self._connected and not self._started and not serve.status().applications:
                 serve.shutdown()
         finally:
             self._leave()

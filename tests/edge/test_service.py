@@ -99,6 +99,7 @@ def test_a_service_from_start_to_end(address: str, monkeypatch: pytest.MonkeyPat
     assert answer.status_code == 503 and "failure budget" in answer.json()["detail"]
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo", "online-dpo"])
 def test_two_training_processes_share_it(
     algorithm: str, address: str, policy: str, tmp_path: Path

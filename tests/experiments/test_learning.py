@@ -20,6 +20,7 @@ def test_what_the_program_grants() -> None:
     assert {text: score(text, 4) for text in given} == given
 
 
+@pytest.mark.training
 def test_a_learning_proof_of_a_scripted_judge(
     tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -437,6 +437,7 @@ def test_examples_end_in_the_name(smollm2: Any) -> None:
         assert set(made["completion_mask"][start:]) == {1}
 
 
+@pytest.mark.training
 def test_finetuning_a_tiny_model(tmp_path: Path, policy: str) -> None:
     from transformers import AutoModelForCausalLM
 

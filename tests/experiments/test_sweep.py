@@ -75,6 +75,7 @@ def test_a_wrong_override_stops_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.training
 def test_a_training_that_fails_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(write(tmp_path, "judge", {"only": []})) == 1
     said = capfd.readouterr().err
@@ -117,6 +118,7 @@ def test_a_search_needs_held_out_pairs(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no pair was held out" in capsys.readouterr().err
 
 
+@pytest.mark.training
 def test_a_search_trains_its_runs(policy: str, tmp_path: Path) -> None:
     rows = [
         {"query": f"query {n}", "response_1": "good answer", "response_2": "bad", "label": 0}

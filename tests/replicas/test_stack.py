@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -173,6 +174,8 @@ def test_the_job_from_the_command_line(client: RewardClient, tmp_path: Path) -> 
     command += [word for item in sets for word in ("--set", item)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+    told = (done.stderr + done.stdout).replace("\r", "\n").splitlines()
+    assert not [line for line in told if re.search("raylet|serve|Token|GGUF", line, re.I)]
     selections = [
         json.loads(x) for x in (tmp_path / "out/selections.jsonl").read_text().splitlines()
     ]

@@ -67,6 +67,7 @@ def scalars(folder: Path) -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.training
 @pytest.mark.parametrize(
     ("algorithm", "share"), [("grpo", 2), ("rloo", 2), ("online-dpo", 1), ("ppo", 1)]
 )
@@ -154,6 +155,7 @@ def test_a_resumed_ppo_reads_what_an_uninterrupted_one_reads_next(rows: int, bat
     assert prompt_order(rows, 8, 0, 6 * batch) != whole
 
 
+@pytest.mark.training
 @pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
@@ -176,6 +178,7 @@ def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
     assert (run / "policy" / "model.safetensors").is_file()
 
 
+@pytest.mark.training
 def test_rejection_sampling(tmp_path: Path, written: Path, policy: str) -> None:
     given = json.loads(written.read_text(encoding="utf-8"))
     config = {

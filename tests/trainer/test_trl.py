@@ -79,6 +79,7 @@ def history(trainer: Any, name: str) -> list[float]:
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("conversational", [False, True])
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
 def test_grpo_and_rloo(
@@ -143,6 +144,7 @@ def moved(trainer: Any) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(trainer.model.parameters()) - before
 
 
+@pytest.mark.training
 def test_online_dpo(tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None:
     trainer = online_dpo(DecidedPairsTrainer, OnlineDPOReward(reward).compare, tokenizer, tmp_path)
     assert moved(trainer).any()
@@ -250,6 +252,7 @@ class Ppo:
         )
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("kind", ["plain", "peft", "bf16", "saving"])
 def test_ppo(kind: str, tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None:
     from peft import LoraConfig
@@ -417,6 +420,7 @@ class CheckAdvantages(TrainerCallback):
 ALGORITHMS = ["grpo", "rloo", "ppo", "online-dpo"]
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_judge_that_fails_now_and_then_leaves_training_running(
     algorithm: str, tmp_path: Path, policy: str, tokenizer: Any
@@ -435,6 +439,7 @@ def test_a_judge_that_fails_now_and_then_leaves_training_running(
         assert reward.fallbacks == (failed if algorithm == "ppo" else 0)
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("fault", ["unparsable", "hang"])
 def test_a_judge_that_fails_often_stops_training(

@@ -311,6 +311,7 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
     return path
 
 
+@pytest.mark.training
 def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
     record = train(load_config(TrainJudgeConfig, write(tmp_path, folder)))
     out = tmp_path / "out"
@@ -372,6 +373,7 @@ def test_an_adapter_goes_on_from_a_block_up(tmp_path: Path, folder: Path) -> Non
     assert trained and all(".layers.1." in name for name in trained)
 
 
+@pytest.mark.training
 def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> None:
     plain = {"lora": None, "losses": {}, "mix": {"rated": 1, "compared": 0}, "epochs": 6}
     record = train(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
@@ -387,6 +389,7 @@ def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> N
     assert not (tmp_path / "out/judge/training_args.bin").exists()
 
 
+@pytest.mark.training
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, folder: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for path in (whole, killed):
@@ -408,6 +411,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, folder: Path) ->
     assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
 
 
+@pytest.mark.training
 def test_bad_rows_are_left_out_and_counted_or_stop_the_run(
     tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

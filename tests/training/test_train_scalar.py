@@ -158,6 +158,7 @@ def test_readings_by_hand() -> None:
     assert found.accuracy.n == 4
 
 
+@pytest.mark.training
 def test_a_run_from_pairs_to_a_model(trained: tuple[Path, dict[str, Any]], policy: str) -> None:
     folder, record = trained
     out = folder / "out"
@@ -186,6 +187,7 @@ def test_a_run_from_pairs_to_a_model(trained: tuple[Path, dict[str, Any]], polic
     assert head.shape == (1, 32)
 
 
+@pytest.mark.training
 def test_what_is_saved_is_what_was_measured(
     trained: tuple[Path, dict[str, Any]], policy: str
 ) -> None:
@@ -212,6 +214,7 @@ def test_what_is_saved_is_what_was_measured(
     assert again.accuracy == measured.accuracy
 
 
+@pytest.mark.training
 def test_rewards_do_not_depend_on_the_batch(
     trained: tuple[Path, dict[str, Any]], policy: str
 ) -> None:
@@ -223,6 +226,7 @@ def test_rewards_do_not_depend_on_the_batch(
     assert together == pytest.approx(alone, abs=1e-5)
 
 
+@pytest.mark.training
 def test_the_built_in_model_is_base_and_adapter_merged(
     trained: tuple[Path, dict[str, Any]],
     policy: str,
@@ -257,6 +261,7 @@ def test_the_built_in_model_is_base_and_adapter_merged(
     assert built_in.build("default-scalar") != folder
 
 
+@pytest.mark.training
 def test_a_killed_run_goes_on_and_ends_the_same(
     trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
 ) -> None:
@@ -285,6 +290,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     assert readings[0] == pytest.approx(readings[1], abs=1e-5) and len(readings[0]) == 2
 
 
+@pytest.mark.training
 def test_a_run_that_stops_early_is_the_first_part_of_the_whole(
     trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
 ) -> None:
@@ -296,6 +302,7 @@ def test_a_run_that_stops_early_is_the_first_part_of_the_whole(
     assert record["steps"] * 2 == trained[1]["steps"]
 
 
+@pytest.mark.training
 def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> None:
     rows = [row | {"margin": 0.5} for row in pair_rows()]
     path = write(tmp_path, policy, rows, lora=None, margin=True, center=0.01, epochs=8)
