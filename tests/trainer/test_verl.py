@@ -156,3 +156,11 @@ def test_remote_takes_no_coroutine(
     named()
     with pytest.raises(AssertionError, match="Async reward score is not supported"):
         asyncio.run(asyncio.sleep(0, manager("remote", smollm2, monkeypatch, "compute_score")))
+
+
+def test_verl_trains_on_nan() -> None:
+    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+    batch = {"prompts": torch.ones(1, 2), "responses": torch.ones(1, 2)}
+    data = SimpleNamespace(batch=batch | {"attention_mask": torch.ones(1, 4, dtype=torch.long)})
+    assert RewardManagerBase.assemble_rm_scores(data, [float("nan")]).isnan().any()
