@@ -34,11 +34,18 @@ class Query(BaseModel):
     labels: list[Any] | None = None
 
 
+class Part(BaseModel):
+    """A part of a message. Those of type `text` are read."""
+
+    type: Text
+    text: Text = ""
+
+
 class Turn(BaseModel):
     """One message of a conversation. content: text, or parts of which the text ones are read."""
 
     role: Text
-    content: Text | list[dict[str, Any]] | None = None
+    content: Text | list[Part] | None = None
 
 
 class Said(Body):

@@ -15,9 +15,12 @@ from autoj_reward.edge.runs import OVER_S, RUNS, Runs, run_name
 from autoj_reward.edge.trainers import add_routes
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.types import Judgement, Outcome
+from autoj_reward.types import Judgement, Outcome, Verdict
 
-LOST, GOOD = Judgement(Outcome.TRUNCATED, reason="cut off"), Judgement(Outcome.OK, verdict="first")
+LOST, GOOD = (
+    Judgement(Outcome.TRUNCATED, reason="cut off"),
+    Judgement(Outcome.OK, verdict=Verdict.FIRST),
+)
 CHATML = (
     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"
     "<|im_start|>assistant\n"
@@ -79,6 +82,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "response is no text": ({"prompt": "x", "response": 5}, "response"),
     "no messages": ({"prompt": [], "response": "x"}, "prompt"),
     "a message without role": ({"prompt": [{"content": "x"}], "response": "x"}, "role"),
+    "a part that is no text": (
+        {"prompt": [{"role": "user", "content": [{"type": "text", "text": 5}]}], "response": "x"},
+        "text",
+    ),
     "unknown field": ({"prompt": "x", "response": "x", "more": 1}, "more"),
 }
 

@@ -36,7 +36,7 @@ def frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(FRAMEWORKS)])
     for name, names in STUBBED.items():
         stub = types.ModuleType(name)
-        stub.__path__ = []  # type: ignore[attr-defined]
+        stub.__path__ = []
         for attribute in names:
             setattr(stub, attribute, type(attribute, (), {}))
         monkeypatch.setitem(sys.modules, name, stub)

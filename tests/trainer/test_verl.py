@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,7 @@ class Worker:
 def manager(
     name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, function: str | None = None
 ) -> Any:
-    from omegaconf import OmegaConf
+    OmegaConf = importlib.import_module("omegaconf").OmegaConf
     from verl.experimental.reward_loop.reward_manager import remote
     from verl.trainer.ppo.reward import load_reward_manager
 
@@ -53,7 +54,7 @@ def manager(
     where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
     chosen = {"source": "register", "name": name} | where
     path = None if custom else ours.__file__
-    scored = {"path": path, "name": function or MANAGERS[name], "reward_kwargs": {}}
+    scored: dict[str, Any] = {"path": path, "name": function or MANAGERS[name], "reward_kwargs": {}}
     reward = {"reward_manager": chosen, "custom_reward_function": scored, "num_workers": 1}
     return load_reward_manager(OmegaConf.create({"reward": reward}), tokenizer)
 
@@ -102,7 +103,7 @@ def test_each_manager_rewards_the_last_sequence(
     assert all(own == keys[0] for own in keys)
 
 
-ENDS = {
+ENDS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a spent budget": ({"query": "Why?"}, BudgetExceeded, "training stops"),
     "no query": ({"index": 1}, InputError, "extra_info has no 'query'"),
 }
@@ -154,8 +155,12 @@ def test_remote_takes_no_coroutine(
     named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named()
+
+    async def run() -> None:
+        manager("remote", smollm2, monkeypatch, "compute_score")
+
     with pytest.raises(AssertionError, match="Async reward score is not supported"):
-        asyncio.run(asyncio.sleep(0, manager("remote", smollm2, monkeypatch, "compute_score")))
+        asyncio.run(run())
 
 
 def test_verl_trains_on_nan() -> None:
