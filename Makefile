@@ -11,6 +11,10 @@ PYTHON = $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3
 
 BIN := .venv/bin
 TRL := 1.16.0
+# What they import comes without what only a GPU needs.
+FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
+  antlr4-python3-runtime==4.9.3 hydra-core==1.3.8 tensordict==0.15.3 pyvers==0.2.3 \
+  codetiming==1.4.0 orjson==3.13.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -18,11 +22,12 @@ READY := .venv/.ready
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos test-trl test-client check lint types setup model lock clean
+.PHONY: help best-of-32 quick test chaos test-trl test-client test-frameworks check lint types \
+	setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
 
@@ -45,6 +50,10 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)
+
+test-frameworks: model  ## Run the adapters of OpenRLHF and verl in those frameworks' own code
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/frameworks $(FRAMEWORKS)
+	$(BIN)/pytest tests/trainer/test_openrlhf.py tests/trainer/test_verl.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

@@ -12,8 +12,8 @@ from tests.test_imports import ROOT, SOURCES, imported, name_of
 
 CLIENT = {"httpx", "pydantic", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
-OPTIONAL = {"verl"}
-"""Where it runs inside one."""
+OPTIONAL = {"openrlhf", "verl"}
+"""Where it runs inside them."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

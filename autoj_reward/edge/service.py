@@ -133,7 +133,7 @@ async def _server(
 ) -> tuple[Service, uvicorn.Server]:
     limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
-    trainers.add_route(app, model, app.metrics.judged)
+    trainers.add_routes(app, model, app.metrics.judged)
     print(f"judge {client.backend.judge} at http://{config.host}:{config.port}", file=sys.stderr)
     options = uvicorn.Config(
         app.guard,

@@ -1,17 +1,27 @@
-"""Routes that trainers ask in their own form."""
+"""Routes that trainers ask in their own form.
+
+    POST /reward      {"prompt", "response", "label"?} -> a number
+    POST /get_reward  {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
+
+A judgement that fails gets the fallback of the service's `reward.failures`, until the budget of the
+run that asks is spent: see `runs.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
-from autoj_reward.edge.bodies import MAX_CANDIDATES, Text
-from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.edge.bodies import MAX_CANDIDATES, Body, Text
+from autoj_reward.edge.runs import RUN_HEADER, RunBudget, Runs, run_name
+from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.slime import numbers
 from autoj_reward.types import Judgement
 
 
@@ -24,26 +34,72 @@ class Query(BaseModel):
     labels: list[Any] | None = None
 
 
+class Part(BaseModel):
+    """A part of a message. Those of type `text` are read."""
+
+    type: Text
+    text: Text = ""
+
+
+class Turn(BaseModel):
+    """One message of a conversation. content: text, or parts of which the text ones are read."""
+
+    role: Text
+    content: Text | list[Part] | None = None
+
+
+class Said(Body):
+    """The body of POST /reward.
+
+    prompt: a text, with a chat template or without, or the messages of a conversation. response:
+    the text to rate. label: accepted and not used.
+    """
+
+    prompt: Text | Annotated[list[Turn], Field(min_length=1, max_length=MAX_CANDIDATES)]
+    response: Text
+    label: Any = None
+
+
 Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 """Takes note of judgements, each with the responses it is of."""
 
 
-def add_route(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
-    """POST /get_reward on a service: whole batches, single rows, and the empty ones that newer
-    versions send to every address but the first. 422 for a lone row where the service's config
-    needs its group, 503 once the failure budget is spent."""
+def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
+    """Both routes on a service. 422 for a lone row where the service's config needs its group, 503
+    for a row that has failed once the failure budget of its run is spent."""
+    runs = Runs(model.config.failures)
+
+    def budget(request: Request) -> RunBudget:
+        told = request.headers
+        return runs.budget(run_name(told.get("authorization", ""), told.get(RUN_HEADER, "")))
+
+    @contextmanager
+    def answering() -> Iterator[None]:
+        try:
+            yield
+        except BudgetExceeded as error:
+            raise HTTPException(503, str(error)) from error
+        except (ConfigError, InputError) as error:
+            raise HTTPException(422, str(error)) from error
+        finally:
+            judged((reward.judgement, (c.response,)) for c, reward in model.recent())
 
     @app.post("/get_reward")
-    async def answer(body: Query) -> dict[str, Any]:
+    async def batch(body: Query, request: Request) -> dict[str, Any]:
+        """Whole batches, single rows, and the empty ones that OpenRLHF sends to every address but
+        the first."""
         if len(body.prompts) != len(body.query):
             raise HTTPException(
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
             )
-        try:
-            return await get_reward(model, body.query, body.prompts)
-        except BudgetExceeded as error:
-            raise HTTPException(503, str(error)) from error
-        except ConfigError as error:
-            raise HTTPException(422, str(error)) from error
-        finally:
-            judged((reward.judgement, (c.response,)) for c, reward in model.recent())
+        with answering():
+            return await get_reward(model, body.query, body.prompts, budget(request))
+
+    @app.post("/reward")
+    async def one(body: Said, request: Request) -> float:
+        """The reward of one response."""
+        said = body.prompt
+        prompt = said if isinstance(said, str) else [turn.model_dump() for turn in said]
+        with answering():
+            [number] = await numbers(model, [(prompt, body.response)], budget(request))
+            return number

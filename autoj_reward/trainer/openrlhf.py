@@ -1,8 +1,10 @@
-"""OpenRLHF: a reward file for `--reward.remote_url PATH/TO/this/file.py`.
+"""OpenRLHF: an agent for `--train.agent_func_path`, a reward file for `--reward.remote_url`.
 
-Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
-it, since several workers load this file). The other way is a running service's `/get_reward`, with
-the token in its address: `--reward.remote_url http://any:TOKEN@127.0.0.1:8300/get_reward`.
+Give this file as either of them and set AUTOJ_REWARD to the YAML file of a reward config (a
+`RewardConfig`; name a running service in it, since several workers load this file). Prefer the
+agent: what it raises ends the run with its words, while OpenRLHF swallows what a reward file raises
+and fails later, on the missing reward. The third way is a running service, with the name of the run
+and the token in its address: `--reward.remote_url http://RUN:TOKEN@127.0.0.1:8300/get_reward`.
 
 OpenRLHF hands over prompt and response as one decoded text with special tokens. Scores are the
 rewards moved to 0..1 by the judge's scale, as its dynamic filtering expects.
@@ -11,16 +13,15 @@ rewards moved to 0..1 by the judge's scale, as its dynamic filtering expects.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from autoj_reward.config import RewardConfig, load_config
-from autoj_reward.errors import ConfigError
-from autoj_reward.prompts.render import CONTROL
+from autoj_reward.trainer.environment import reward_model
+from autoj_reward.trainer.failures import FailureBudget
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import row_figures
+from autoj_reward.trainer.template import after_prompt, prompt_text, without_end
 from autoj_reward.types import Candidate
 
 
@@ -30,7 +31,7 @@ def reward_func(
     """What OpenRLHF calls, with one row or many. All values are float tensors [rows]."""
     import torch
 
-    answer = asyncio.run(get_reward(_model(), queries, prompts))
+    answer = asyncio.run(get_reward(reward_model(), queries, prompts))
     return {
         "rewards": torch.tensor(answer["rewards"]),
         "scores": torch.tensor(answer["scores"]),
@@ -39,7 +40,10 @@ def reward_func(
 
 
 async def get_reward(
-    model: RewardModel, queries: Sequence[str], prompts: Sequence[str]
+    model: RewardModel,
+    queries: Sequence[str],
+    prompts: Sequence[str],
+    budget: FailureBudget | None = None,
 ) -> dict[str, Any]:
     """The answer of `/get_reward`, in plain lists of one number a row.
 
@@ -51,7 +55,7 @@ async def get_reward(
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     candidates = [split(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
-    rewards = await model.rewards(candidates)
+    rewards = await model.rewards(candidates, budget)
     numbers = model.numbers(rewards, candidates)
     rows = [row_figures(reward, model.format.neutral) for reward in rewards]
     return {
@@ -62,21 +66,34 @@ async def get_reward(
 
 
 def split(query: str, prompt: str) -> Candidate:
-    """Query and response of a decoded text that opens with its prompt.
+    """What the user says in a prompt, and the response in a decoded text that opens with it."""
+    return Candidate(prompt_text(prompt), without_end(after_prompt(query, prompt)))
 
-    The prompt's own template and the end-of-turn tokens are taken off. A text that does not open
-    with its prompt is taken as the response.
-    """
-    response = query.removeprefix(prompt)
-    if response == query and prompt:
-        plain, text = CONTROL.sub("", prompt).strip(), CONTROL.sub("", query).strip()
-        response = text.removeprefix(plain)
-    return Candidate(CONTROL.sub("", prompt).strip(), CONTROL.sub("", response).strip())
+
+def __getattr__(name: str) -> Any:
+    # A class of OpenRLHF's, which a service that answers /get_reward has no need to import.
+    if name == "AgentExecutor":
+        return _agent_executor()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _model() -> RewardModel:
-    path = os.environ.get("AUTOJ_REWARD")
-    if not path:
-        raise ConfigError("set AUTOJ_REWARD to the YAML file of a reward config")
-    return RewardModel(load_config(RewardConfig, path))
+def _agent_executor() -> type:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    class AgentExecutor(SingleTurnAgentExecutor):
+        """OpenRLHF's single turn, rewarded outside of what swallows exceptions."""
+
+        async def execute(self, prompt: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            output: dict[str, Any] = await super().execute(prompt, *args, **kwargs)
+            tokenizer = kwargs["hf_tokenizer"]
+            [(start, end)] = output["action_ranges"]
+            said = tokenizer.decode(
+                output["observation_tokens"][start:end], skip_special_tokens=False
+            )
+            answer = await get_reward(reward_model(), [prompt + said], [prompt])
+            figures = {name: row[0] for name, row in answer["extra_logs"].items()}
+            [reward], [share] = answer["rewards"], answer["scores"]
+            return output | {"reward": reward, "scores": share, "extra_logs": figures}
+
+    return AgentExecutor

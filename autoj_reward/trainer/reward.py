@@ -149,13 +149,16 @@ class RewardModel:
         """`rewards` for callers without an event loop."""
         return self._submit(self._rewards(candidates)).result()
 
-    async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]:
+    async def rewards(
+        self, candidates: Sequence[Candidate], budget: FailureBudget | None = None
+    ) -> list[Reward]:
         """One reward a candidate, in order; failed judgements abstain.
 
         Candidates of the same `group_id` (else of the same query) are one group. Raises
-        BudgetExceeded when too many judgements of the run have failed.
+        BudgetExceeded when too many judgements of the run have failed. budget: of the asking run,
+        where several share this model.
         """
-        return await asyncio.wrap_future(self._submit(self._rewards(candidates)))
+        return await asyncio.wrap_future(self._submit(self._rewards(candidates, budget)))
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """The rewards' values, with the configured fallback where one abstains. ConfigError for a
@@ -184,13 +187,15 @@ class RewardModel:
         """Compare (query, first, second) triples in both orders. Raises BudgetExceeded."""
         return self._submit(self._compare(pairs)).result()
 
-    async def _rewards(self, candidates: Sequence[Candidate]) -> list[Reward]:
+    async def _rewards(
+        self, candidates: Sequence[Candidate], budget: FailureBudget | None = None
+    ) -> list[Reward]:
         assert self._client is not None  # _submit has opened it
         started = time.monotonic()
         judgements = await self._client.rate(candidates)
         self.waited_s += time.monotonic() - started
         self._watch(judgements, candidates)
-        self._budget.count(judgements)
+        (budget or self._budget).count(judgements)
         raw = [self._raw(judgement) for judgement in judgements]
         values = self._shape(
             raw, [len(c.response) for c in candidates], [_group(c) for c in candidates]

@@ -1,9 +1,17 @@
-"""verl: a reward function, and a reward manager that needs no column of its own.
+"""verl: a reward manager that needs no column of its own, and reward functions for verl's managers.
 
-`reward.custom_reward_function.path=PATH/TO/this/file.py`, `name=compute_score`: verl passes no
-prompt, so put the query into the dataset's `extra_info`, plain or as messages, under `query` or the
-name that `reward_kwargs.query_key` gives. `JudgeRewardManager` reads the prompt of the rollout
-itself (`raw_prompt`) and falls back on `extra_info`.
+`JudgeRewardManager` reads the prompt of the rollout itself (`raw_prompt`) and falls back on
+`extra_info`: `reward.reward_manager.source=importlib`, `module.path=PATH/TO/this/file.py`,
+`name=JudgeRewardManager`. It is what to take in place of verl's own rate_limited, too: the judge's
+service bounds what is under way by itself.
+
+The functions (`reward.custom_reward_function.path=PATH/TO/this/file.py` and their `name`) are
+passed no prompt, so put the query into the dataset's `extra_info`, plain or as messages, under
+`query` or the name that `reward_kwargs.query_key` gives:
+
+    compute_score          naive, dapo
+    compute_score_sync     remote, which takes no coroutine
+    compute_score_limited  rate_limited, which turns every exception into a reward of 0.0
 
 Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
 it, since verl loads this file in several workers).
@@ -11,13 +19,13 @@ it, since verl loads this file in several workers).
 
 from __future__ import annotations
 
-import os
+import asyncio
+import logging
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from autoj_reward.config import RewardConfig, load_config
-from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.errors import AutojError, InputError
+from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
@@ -25,6 +33,7 @@ from autoj_reward.trainer.text import query_text
 from autoj_reward.types import Candidate
 
 ALONE = "verl asks for one response a call"
+LOG = logging.getLogger("autoj_reward.trainer")
 
 
 async def compute_score(
@@ -41,7 +50,22 @@ async def compute_score(
     responses of a query, BudgetExceeded when too many judgements of this worker have failed;
     failures below that get the configured fallback.
     """
-    return await score(_model(), solution_str, extra_info, query_key)
+    return await score(reward_model(), solution_str, extra_info, query_key)
+
+
+def compute_score_sync(*args: Any, **kwargs: Any) -> dict[str, float]:
+    """`compute_score` for callers without an event loop."""
+    return asyncio.run(compute_score(*args, **kwargs))
+
+
+async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | None]:
+    """`compute_score` where an exception would be a reward: what it raises is logged as an error,
+    and the score is None. verl then has no rewards for the batch, which ends the run."""
+    try:
+        return dict(await compute_score(*args, **kwargs))
+    except AutojError as error:
+        LOG.error("no reward, which ends the run: %s", error)
+        return {"score": None}
 
 
 async def score(
@@ -77,14 +101,15 @@ class JudgeRewardManager(RewardManagerBase):
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
-        refuse_groups(_model().config, ALONE)
+        refuse_groups(reward_model().config, ALONE)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """data: a DataProto of one row, padded on the right of its responses.
+        """data: a DataProto of one rollout, padded on the right of its responses. Of several
+        sequences the last is rewarded, as by verl's own managers.
 
         Raises what `compute_score` raises.
         """
-        [row] = [data[index] for index in range(len(data))]
+        row = data[len(data) - 1]
         ids = row.batch["responses"]
         length = int(row.batch["attention_mask"][-len(ids) :].sum())
         response = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
@@ -92,13 +117,5 @@ class JudgeRewardManager(RewardManagerBase):
         prompt = row.non_tensor_batch.get("raw_prompt")
         if prompt is not None:
             about["query"] = list(prompt) if not isinstance(prompt, str) else prompt
-        found = await score(_model(), response, about, "query")
+        found = await score(reward_model(), response, about, "query")
         return {"reward_score": found["score"], "reward_extra_info": found}
-
-
-@cache
-def _model() -> RewardModel:
-    path = os.environ.get("AUTOJ_REWARD")
-    if not path:
-        raise ConfigError("set AUTOJ_REWARD to the YAML file of a reward config")
-    return RewardModel(load_config(RewardConfig, path))

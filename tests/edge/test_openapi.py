@@ -24,7 +24,7 @@ from autoj_reward.trainer.reward import RewardModel
 JUDGE = JudgeConfig(kind="fake")
 MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
 APP = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(JUDGE)))), "secret")
-trainers.add_route(APP, MODEL)
+trainers.add_routes(APP, MODEL)
 PAGE = schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
 BEYOND_SCHEMAS = (
     "policy_logprobs has",
@@ -51,7 +51,7 @@ def test_every_route_is_on_the_page() -> None:
         for method in getattr(route, "methods", ())
         if not route.path.startswith(("/docs", "/openapi"))
     }
-    assert found == served and len(found) == 9
+    assert found == served and len(found) == 10
 
 
 @PAGE.parametrize()

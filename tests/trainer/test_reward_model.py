@@ -280,7 +280,7 @@ def test_verl_gets_the_same_finite_keys(reward: RewardModel) -> None:
 def test_verls_reward_manager(
     reward: RewardModel, monkeypatch: pytest.MonkeyPatch, smollm2: Any
 ) -> None:
-    monkeypatch.setattr(verl, "_model", lambda: reward)
+    monkeypatch.setattr(verl, "reward_model", lambda: reward)
     ids = [*smollm2("good").input_ids, smollm2.eos_token_id]
     batch = {
         "responses": torch.tensor([*ids, 0, 0]),
@@ -333,7 +333,7 @@ def test_a_trainer_that_asks_for_one_row_cannot_have_groups(
     with RewardModel(config(**GROUPS[key])) as model:
         with pytest.raises(ConfigError, match=f"{told}.*verl asks for one response a call"):
             asyncio.run(score(model, "good", {"query": "Why?"}, "query"))
-        monkeypatch.setattr(verl, "_model", lambda: model)
+        monkeypatch.setattr(verl, "reward_model", lambda: model)
         with pytest.raises(ConfigError, match=told):
             verl.JudgeRewardManager(None, None)
         with pytest.raises(ConfigError, match=f"{told}.*one response of"):

@@ -1,0 +1,147 @@
+"""OpenRLHF's own rollout and its own reading of rewards, with a scripted engine and judge."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from autoj_reward.edge.trainers import add_routes
+from autoj_reward.errors import BudgetExceeded
+from autoj_reward.trainer import openrlhf as ours
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of their code
+    pytest.mark.usefixtures("frameworks"),
+]
+PROMPT = (
+    "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+WAYS = ("agent", "file", "http")
+
+
+def execute(executor: Any, tokenizer: Any, said: str) -> dict[str, Any]:
+    """One rollout by an executor of OpenRLHF's, whose engine says `said`."""
+    ids = tokenizer(said + "<|im_end|>", add_special_tokens=False).input_ids
+    output = SimpleNamespace(token_ids=ids, text=said, finish_reason="stop", logprobs=None)
+
+    async def generate(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(outputs=[output])
+
+    answer: dict[str, Any] = asyncio.run(
+        executor.execute(
+            prompt=PROMPT,
+            label="any",
+            sampling_params=SimpleNamespace(max_tokens=64, logprobs=None),
+            max_length=512,
+            hf_tokenizer=tokenizer,
+            llm_engine=SimpleNamespace(generate=generate),
+            images=None,
+        )
+    )
+    return answer
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], str]]:
+    """Puts a reward model behind HTTP on a free port of the loopback; gives its address."""
+    import uvicorn
+
+    started: list[tuple[Any, threading.Thread]] = []
+
+    def start(model: Any) -> str:
+        app = FastAPI()
+        add_routes(app, model)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        started.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        return f"http://run:secret@127.0.0.1:{port}/get_reward"
+
+    yield start
+    for server, thread in started:
+        server.should_exit = True
+        thread.join()
+
+
+def executor(way: str, model: Any, serve: Callable[[Any], str]) -> Any:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    if way == "agent":
+        return ours.AgentExecutor()
+    return SingleTurnAgentExecutor([str(ours.__file__) if way == "file" else serve(model)])
+
+
+def experience(output: dict[str, Any]) -> Any:
+    """How OpenRLHF reads a rollout."""
+    read = importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator")
+    return read.SamplesGenerator._process_response_into_experience(None, output, max_len=512)
+
+
+def train(samples: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes next in OpenRLHF, up to where it asks its models."""
+    making = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
+    monkeypatch.setattr(making, "ray", SimpleNamespace(put=lambda value: value))
+    maker = object.__new__(making.RemoteExperienceMaker)
+    parallel = SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1)
+    maker.strategy = SimpleNamespace(args=SimpleNamespace(ds=parallel))
+    maker.reward_model_group = None
+    maker.make_experience(samples)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_good_and_failed(way: str, named: Any, serve: Any, smollm2: Any) -> None:
+    model = named(budget=1.0, fallback=4.5)
+    asks = executor(way, model, serve)
+    rows = [experience(execute(asks, smollm2, s)) for s in ("good </s>", "lost", "slow")]
+    assert [row.rewards.item() for row in rows] == [9.0, 4.5, 4.5]
+    assert [row.scores.item() for row in rows] == [pytest.approx(8 / 9), 0.5, 0.5]
+    assert rows[0].info.keys() == rows[1].info.keys() == rows[2].info.keys()
+    judged = [(candidate.query, candidate.response) for candidate, _ in model._recent]
+    assert way == "http" or judged[0] == ("Why?", "good </s>")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_ends_a_run_whose_budget_is_spent(
+    way: str, named: Any, serve: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = executor(way, named(budget=0.0), serve)
+    if way == "agent":
+        with pytest.raises(BudgetExceeded, match="training stops rather than learn from noise"):
+            execute(asks, smollm2, "lost")
+        return
+    row = experience(execute(asks, smollm2, "lost"))
+    assert row.rewards is None
+    with pytest.raises(ValueError, match="required when rewards are not precomputed"):
+        train([row], monkeypatch)
+
+
+FILES = {
+    "exception": ("raise RuntimeError('broken')", None),
+    "None": ("return None", None),
+    "no number": ("return {'rewards': None}", None),
+    "NaN": ("return {'rewards': float('nan')}", "nan"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_what_openrlhf_makes_of_a_reward_file(case: str, tmp_path: Path, smollm2: Any) -> None:
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    body, reward = FILES[case]
+    path = tmp_path / "file.py"
+    path.write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n", encoding="utf-8")
+    row = experience(execute(SingleTurnAgentExecutor([str(path)]), smollm2, "x"))
+    assert (row.rewards if reward is None else str(row.rewards.item())) == reward

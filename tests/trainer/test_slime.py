@@ -1,0 +1,39 @@
+"""slime's calls as its own code makes them.
+
+THUDM/slime, slime/rollout/rm_hub/__init__.py at 0b420f1ef4161f02d2a00d47c1318eec955a4e2e:
+`async_rm` awaits `fn(args, sample)`, `batched_async_rm` awaits `fn(args, samples)`, and
+`remote_rm` posts {prompt, response, label} and takes the JSON of the answer as the reward.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.trainer.slime import custom_rm
+
+CHATML = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def sample(response: str, prompt: Any = CHATML) -> Any:
+    return SimpleNamespace(prompt=prompt, response=response, label=None)
+
+
+async def test_one_sample_and_a_group(named: Any) -> None:
+    named(budget=1.0, fallback="group")
+    group = [sample("good<|im_end|>"), sample("lost"), sample("poor")]
+    assert await custom_rm(None, group) == [9.0, 5.5, 2.0]
+    with pytest.raises(ConfigError, match="fallback is group"):
+        await custom_rm(None, sample("good"))
+    named(budget=1.0, fallback=4.5)
+    assert await custom_rm(None, sample("good", [{"role": "user", "content": "Why?"}])) == 9.0
+    assert await custom_rm(None, sample("slow")) == 4.5
+
+
+async def test_a_spent_budget_raises_in_words(named: Any) -> None:
+    named(budget=0.05)
+    with pytest.raises(BudgetExceeded, match="training stops"):
+        await custom_rm(None, [sample("lost")] * 8)

@@ -1,0 +1,98 @@
+"""Prompts as chat templates write them, read back as what the user says."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from autoj_reward.trainer.openrlhf import split
+from autoj_reward.trainer.template import after_prompt, prompt_text, without_end
+
+SEVERAL = "User: Hi\n\nAssistant: Yes?\n\nUser: Why?"
+PROMPTS = {
+    "chatml": (
+        "<|im_start|>system\nYou are kind.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"
+        "<|im_start|>assistant\n",
+        "Why?",
+    ),
+    "chatml that thinks": (
+        "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        "Why?",
+    ),
+    "chatml, turns": (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYes?<|im_end|>\n"
+        "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+        SEVERAL,
+    ),
+    "llama 2": (
+        "<s>[INST] <<SYS>>\nYou are kind.\n<</SYS>>\n\nWhy? [/INST]",
+        "Why?",
+    ),
+    "llama 2, turns": ("<s>[INST] Hi [/INST] Yes? </s><s>[INST] Why? [/INST]", SEVERAL),
+    "llama 3": (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nYou are kind.<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "Why?",
+    ),
+    "llama 3, turns": (
+        "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\nYes?<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        SEVERAL,
+    ),
+    "mistral": ("<s>[INST] Hi [/INST] Yes?</s>[INST] Why? [/INST]", SEVERAL),
+    "mistral, system": (
+        "<s>[SYSTEM_PROMPT]You are kind.[/SYSTEM_PROMPT][INST]Why?[/INST]",
+        "Why?",
+    ),
+    "gemma": ("<bos><start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n", "Why?"),
+    "plain": ("Human: Why?\nAssistant:", "Human: Why?\nAssistant:"),
+    "plain with marks": ("What does </s> or [INST] mean?", "What does </s> or [INST] mean?"),
+}
+
+
+@pytest.mark.parametrize("case", PROMPTS)
+def test_the_query_is_the_users_words(case: str) -> None:
+    prompt, query = PROMPTS[case]
+    assert prompt_text(prompt) == query
+
+
+ENDS = {
+    "chatml": ("good<|im_end|>", "good"),
+    "one alone": ("good</s></s>", "good</s>"),
+    "inside": ("a <s>[INST] b [/INST] </s> c<|eot_id|>", "a <s>[INST] b [/INST] </s> c"),
+    "none": ("cut <|im_end|> of", "cut <|im_end|> of"),
+    "nothing else": ("<|im_end|>", ""),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_response_loses_its_end_of_turn_alone(case: str) -> None:
+    response, left = ENDS[case]
+    assert without_end(response) == left
+    for prompt, _ in PROMPTS.values():
+        assert split(prompt + response, prompt).response == left
+
+
+def test_a_prompt_that_decoding_has_changed() -> None:
+    assert after_prompt("<s>  [INST] Why? [/INST] <s> good", "<s>[INST] Why? [/INST]") == (
+        "<s> good"
+    )
+    cut = "so long?<|im_end|>\n<|im_start|>assistant\ngood"
+    prompt = "<|im_start|>user\nwhy is this so long?<|im_end|>\n<|im_start|>assistant\n"
+    assert after_prompt(cut, prompt) == "good"
+    assert after_prompt("", "Why?") == "" and after_prompt("good", "") == "good"
+
+
+@pytest.mark.parametrize(
+    "unit", ["<|im_start|>", "<|im_start|>user\n", "[INST]", "[INST]<<SYS>>[/INST]", "a "]
+)
+def test_untrusted_text_costs_linear_time(unit: str) -> None:
+    text = unit * (200_000 // len(unit))
+    started = time.process_time()
+    prompt_text(text + "[/INST]")
+    after_prompt("b" + text, text)
+    assert time.process_time() - started < 5
