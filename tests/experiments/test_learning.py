@@ -69,7 +69,10 @@ def test_a_learning_proof_of_a_scripted_judge(
     with sqlite3.connect(journal) as db:
         [key, text] = db.execute("SELECT key, judgement FROM judgements LIMIT 1").fetchone()
         wrong = json.loads(text) | {"rating": {"value": 99.0, "distribution": [], "expected": None}}
-        db.execute("UPDATE judgements SET judgement = ? WHERE key = ?", (json.dumps(wrong), key))
+        db.execute(
+            "UPDATE judgements SET judgement = ?, checksum = NULL WHERE key = ?",
+            (json.dumps(wrong), key),
+        )
     with pytest.raises(EngineError, match="1 ratings of"):
         learning_proof._check_journal(journal, 3)
 
