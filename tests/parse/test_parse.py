@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autoj_reward.parse import ParsedVerdict, ParseFailure, parse_comparison, parse_rating
+from autoj_reward.parse.fold import fold
 from autoj_reward.parse.slot import last_open
 from autoj_reward.prompts.format import JudgeFormat, available, load_any_format, load_format
 from autoj_reward.types import Verdict
@@ -34,11 +35,13 @@ GENERATIVE = [name for name in available() if isinstance(load_any_format(name), 
 @given(text=TEXTS)
 @example(text="A")
 @example(text="1")
+@example(text="\x08A:")
 def test_parsers_are_total(name: str, text: str) -> None:
     fmt = load_format(name)
     assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
     opened = fmt.pairwise and last_open(text, fmt.pairwise)
-    if opened and opened.group().strip():  # a bare label is never taken for a quote
+    # A label without words or brackets before it is never taken for a quote.
+    if opened and fold(opened.group()).strip(" .-"):
         assert isinstance(parse_comparison(text, fmt, [text]), ParseFailure)
     else:
         assert parse_comparison(text, fmt, [text]) == parse_comparison(text, fmt)
