@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import threading
 import time
@@ -16,7 +17,12 @@ class Watched:
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
+        # A shell's background job ignores SIGINT, and what it starts would too.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
+        finally:
+            signal.signal(signal.SIGINT, before)
         self.seen: dict[int, psutil.Process] = {}
         self.titles: set[str] = set()
         self._told: list[str] = []
