@@ -204,7 +204,8 @@ def test_rating_distribution_equals_transformers(tmp_path: Path) -> None:
         )
     # Nobody closed the engine, and vLLM's own destructor comes too late for it.
     assert "Exception ignored" not in told.stderr and "Traceback" not in told.stderr
-    found = json.loads(told.stdout.splitlines()[-1])
+    [answer] = [line for line in told.stdout.splitlines() if line.startswith("[[")]
+    found = json.loads(answer)
     folder = resolve(READING).path
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
