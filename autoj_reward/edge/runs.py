@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from autoj_reward.config import FailureConfig
+from autoj_reward.edge.token import in_address
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.trainer.failures import FailureBudget
 from autoj_reward.types import Judgement
@@ -56,10 +56,4 @@ class Runs:
 def run_name(authorization: str, header: str = "") -> str:
     """The name that a caller gives its run: the header X-Run, or the user in its address
     (http://RUN:TOKEN@host). Empty for callers that give none: they share one budget."""
-    scheme, _, value = authorization.partition(" ")
-    if header or scheme.lower() != "basic":
-        return header[:80]
-    try:
-        return base64.b64decode(value, validate=True).decode("utf-8").partition(":")[0][:80]
-    except ValueError:
-        return ""
+    return (header or in_address(authorization)[0])[:80]

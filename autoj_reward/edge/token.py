@@ -40,11 +40,16 @@ def presented(authorization: str) -> str:
     """The token of a header: a bearer's, or the password of callers that can only be given an
     address (http://any:TOKEN@host)."""
     scheme, _, value = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip()
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(value, validate=True).decode("utf-8").partition(":")[2]
-        except ValueError:
-            pass
-    return ""
+    return value.strip() if scheme.lower() == "bearer" else in_address(authorization)[1]
+
+
+def in_address(authorization: str) -> tuple[str, str]:
+    """User and password that a caller's address holds; empty where it holds none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        user, _, password = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
+    except ValueError:
+        return "", ""
+    return user, password
