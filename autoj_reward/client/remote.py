@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
 
 import httpx
 
@@ -27,7 +26,7 @@ JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
 BUSY = (429, 502, 503, 504)
 MAX_TEXT = 2**18
-"""Characters of one query or response that a service judges."""
+"""Characters of one text that a service judges."""
 
 
 class HttpBackend:
@@ -87,7 +86,7 @@ class HttpBackend:
         """
         readable = []
         for index, item in enumerate(items):
-            if reason := unfit((item.query, *item.responses)):
+            if reason := unfit(item.untrusted):
                 yield index, self._rejected(reason)
             else:
                 readable.append(index)
@@ -109,7 +108,7 @@ class HttpBackend:
         return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
 
     async def _posted(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        body = {"items": [asdict(item) for item in items]}
+        body = {"items": [item.record() for item in items]}
         try:
             async with self._client.stream("POST", "/v1/judge", json=body) as answer:
                 if answer.status_code == 413:

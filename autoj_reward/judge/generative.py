@@ -90,11 +90,11 @@ class GenerativeJudge:
     async def _judge(self, item: JudgeInput) -> Judgement:
         if item.kind == "single" or self.tie is None:
             return await self._asked(item)
-        alone = [JudgeInput(item.query, (text,), direct=True) for text in item.responses]
+        alone = [replace(item, responses=(text,), direct=True) for text in item.responses]
         return by_ratings([await self._asked(one) for one in alone], self.tie)
 
     async def _asked(self, item: JudgeInput) -> Judgement:
-        for text in (item.query, *item.responses):
+        for text in item.untrusted:
             require_unicode(text)
         config = self.config
         own_tokens = config.max_tokens if config.critique else 0
@@ -111,7 +111,7 @@ class GenerativeJudge:
                 seed=config.seed + item.sample if config.temperature > 0 else None,
             )
             [own] = counted(await self.engine.generate(prepared, sampling), 1)
-        shown = (item.query, *item.responses)
+        shown = item.untrusted
         if item.kind == "single":
             judgement = await self._rating(prepared, own, shown, critique)
         else:

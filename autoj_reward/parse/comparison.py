@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from autoj_reward.parse.slot import LEAD, ParseFailure, Reading, closed, doubt, last_open, seen_in
-from autoj_reward.prompts.format import JudgeFormat, PairwiseSlot
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.slots import PairwiseSlot
 from autoj_reward.types import Verdict
 
 _SAID_OUT = re.compile(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from autoj_reward.parse.planted import numbers
 from autoj_reward.parse.slot import LEAD, ParseFailure, Reading, closed, doubt, last_open, seen_in
-from autoj_reward.prompts.format import JudgeFormat, Slot
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.slots import Slot
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autoj_reward.parse.planted import Labels, planted
-from autoj_reward.prompts.format import Slot
+from autoj_reward.prompts.slots import Slot
 
 QUOTED = "the verdict as written stands in what the judge was shown"
 NOT_LAST = "more text follows the verdict"
