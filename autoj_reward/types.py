@@ -69,6 +69,11 @@ class Contest(NamedTuple):
     second: str
     context: Mapping[str, str] = NOTHING
 
+    def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
+        """What a judge is asked: the pair as it is, then with swap in the other order."""
+        orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
+        return [JudgeInput(self.query, o, sample, context=self.context) for o in orders]
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeInput:

@@ -95,11 +95,7 @@ class RewardClient:
         self, pairs: Sequence[Contest | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
         """Compare pairs, or (query, first, second) triples, in both orders unless swap is False."""
-        items = []
-        for query, first, second, context in (Contest(*pair) for pair in pairs):
-            items.append(JudgeInput(query, (first, second), context=context))
-            if swap:
-                items.append(JudgeInput(query, (second, first), context=context))
+        items = [item for pair in pairs for item in Contest(*pair).inputs(swap)]
         answers = await self.judge(items)
         step = 2 if swap else 1
         return [

@@ -32,7 +32,11 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     wanted = context_asked(checked.judge, checked.columns, "single")
     rows = read_texts(source, "query", "response", asked=wanted)
     require_usable(rows, source, strict)
-    asked = [Candidate(*row.texts, context=row.context) for row in rows.rows]
+    asked = [
+        Candidate(query, response, context=row.context)
+        for row in rows.rows
+        for query, response in [row.texts]
+    ]
     with _claimed(checked.judge, output):
         found = rate_all(checked.judge, _journal(output), asked, "judging")
         return _write(output, rows, [rating_fields(judgement) for judgement in found])
@@ -51,7 +55,11 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
     rows = read_texts(source, "query", "response_1", "response_2", asked=wanted)
     require_usable(rows, source, strict)
-    asked = [Contest(*row.texts, context=row.context) for row in rows.rows]
+    asked = [
+        Contest(query, first, second, row.context)
+        for row in rows.rows
+        for query, first, second in [row.texts]
+    ]
     with _claimed(checked.judge, output):
         found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
         return _write(output, rows, [verdict_fields(comparison) for comparison in found])

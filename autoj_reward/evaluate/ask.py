@@ -66,13 +66,7 @@ def compare_all(
 
     rounds: how often all are compared, the first round's comparisons first.
     """
-    orders = ((1, 2), (2, 1)) if swap else ((1, 2),)
-    inputs = [
-        JudgeInput(pair.query, (pair[a], pair[b]), k, context=pair.context)
-        for k in range(rounds)
-        for pair in pairs
-        for a, b in orders
-    ]
+    inputs = [item for k in range(rounds) for pair in pairs for item in pair.inputs(swap, k)]
     found = judge_all(config, journal, inputs, label)
     if not swap:
         return [swap_consistent(judgement, None) for judgement in found]

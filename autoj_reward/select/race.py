@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -192,15 +192,12 @@ class Race:
 
     async def compare(self, pairs: Sequence[Contest]) -> list[Comparison]:
         """Both orders of each, or FAILED if the budget does not allow them."""
-        return [await self._compare(*pair) for pair in pairs]
+        return [await self._compare(pair) for pair in pairs]
 
-    async def _compare(
-        self, query: str, first: str, second: str, context: Mapping[str, str]
-    ) -> Comparison:
+    async def _compare(self, pair: Contest) -> Comparison:
         if self._room() < 2:
             return Comparison(Verdict.FAILED, (), "the budget was used up")
-        orders = (first, second), (second, first)
-        answers = await self._ask([JudgeInput(query, o, context=context) for o in orders])
+        answers = await self._ask(pair.inputs())
         self._orders += answers
         return swap_consistent(*answers)
 
