@@ -9,7 +9,7 @@ The script (config key `script`) may hold:
     word more or less, at least 1.
   verdicts: `longer` (default) or `first`, how pairs are decided.
   comparisons: {response text: judge text} for pairs with this response.
-  thinking: what the judge thinks before it speaks, within the marks of its format; a word is a token.
+  thinking: what the judge thinks before it speaks, in its format's marks; a word is a token.
   fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
   fail_share: {one of these: share of all responses that meet it}, chosen by the response's hash.
   latency_s: seconds an answer takes; with latency_spread, their median: a log-normal of that sigma,

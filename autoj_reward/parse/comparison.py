@@ -96,9 +96,7 @@ def _read(
     return ParseFailure(why, opened.start())
 
 
-def _scored(
-    text: str, opened: re.Match[str], slot: PairwiseSlot, scale: Scale
-) -> Reading | None:
+def _scored(text: str, opened: re.Match[str], slot: PairwiseSlot, scale: Scale) -> Reading | None:
     """The verdict by two numbers, alone on their line."""
     number = r"(\d{1,3}(?:\.\d{1,3})?)"
     found = re.compile(rf"{number}(?:{slot.scores}){number}[ \t]*(?=\n|\Z)").match(

@@ -95,8 +95,8 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     """What the responses of an input try on the judge, for the record; judging goes on.
 
     `planted_verdict`: text that reads as the judge's verdict slot. `template_delimiter`: a line
-    of the judge's own template, or a mark of its thinking block. `control_token`: the spelling of a known control token.
-    `empty_response`: nothing but white space and punctuation.
+    of the judge's own template, or a mark of its thinking block. `control_token`: the spelling of a
+    known control token. `empty_response`: nothing but white space and punctuation.
     """
     slot = fmt.slot(item.kind)
     lines = {

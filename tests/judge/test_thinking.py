@@ -157,9 +157,13 @@ async def test_a_block_that_is_never_closed_is_a_named_failure(
     ("text", "rating"),
     [
         pytest.param(
-            "<think>It says </think> Rating: [[10]]\nNo.</think>\nRating: [[2]]", 2, id="quoted close"
+            "<think>It says </think> Rating: [[10]]\nNo.</think>\nRating: [[2]]",
+            2,
+            id="quoted close",
         ),
-        pytest.param("<think>x</think>The answer has a <think> in it.\nRating: [[3]]", 3, id="open"),
+        pytest.param(
+            "<think>x</think>The answer has a <think> in it.\nRating: [[3]]", 3, id="open"
+        ),
         pytest.param("<think>a<think>b</think></think>\nRating: [[4]]", 4, id="nested"),
         pytest.param("</think>\nRating: [[5]]", 5, id="close alone"),
         pytest.param("Plain.\nRating: [[6]]", 6, id="no block at all"),

@@ -1,35 +1,33 @@
-"""The shelf of judges: published wire formats byte for byte, and what each judge says read right."""
+"""The shelf of judges: published wire formats byte for byte, and what each judge says."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
-from autoj_reward.prompts.format import FORMATS, JudgeFormat, available, load_any_format, load_format
-from autoj_reward.prompts.render import render
+from autoj_reward.models import known_models
+from autoj_reward.parse import ParseFailure, parse_comparison
+from autoj_reward.prompts.format import (
+    FORMATS,
+    JudgeFormat,
+    ScalarFormat,
+    available,
+    load_any_format,
+    load_format,
+)
+from autoj_reward.prompts.render import answered_prompt, render
+from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput, Verdict
 
+DIGESTS = Path(__file__).parents[1] / "golden" / "shelf.sha256"
 PUBLISHED = {
-    "compassjudger/pairwise.txt": "6b8670a084897e5459f6b620a62e343dbcf255d07599d368d7cf9267bef930d0",
-    "con-j/pairwise.txt": "69a3160a49e8d4c52d77c43ca50fa06a48f88a80dc1abd0a6d883a5ee7721bc1",
-    "offsetbias/pairwise.txt": "f379392eda447328eafda32a87610138fb66a39981880ef15fcdac1131c40edb",
-    "rise-judge/pairwise.txt": "3c6479d30ae905701929638a9740f21f00c1491b21cb1a9995798933d065577f",
-    "rm-r1/pairwise.txt": "5fa3baf9813bdf0ed9b8601be6fe162ab82e37467e0843c32cfbc22792c65ac2",
-    "rm-r1/pairwise_system.txt": "e0bf09a87f19837abf172278c348e8fc6ed36034f4f39b98191910533c3df3ed",
-    "rm-r1-reasoning/pairwise.txt": "2a0d3caf562d59367bbbefb29c400438e0312def4fbb73fb2e70be8661ddd770",
-    "self-taught-evaluator/pairwise.txt": "c518c7175aa1653b8983f1b46efd8f30f8663a373c388e71b4302dfd5caa08da",
-    "self-taught-evaluator/pairwise_system.txt": "1f4ac6afd30a8bba4b8834650859303b5b60501bcf268b7589d520a118e1bbda",
-    "skywork-critic/pairwise.txt": "1d8ecd80d62c7ecbba1cb8fef4212f6184bc231d6cb8a21407bbb749d26a5a56",
+    path: digest
+    for digest, path in map(str.split, DIGESTS.read_text(encoding="utf-8").splitlines())
 }
 """SHA-256 of each template file as taken from the source that its format.yaml names."""
-
-
-def sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("path", PUBLISHED)
@@ -45,19 +43,20 @@ def test_a_published_format_names_its_source(name: str) -> None:
     assert len(source.partition("commit ")[2].split()[0].strip(".,")) == 40
 
 
+GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
 PAIR = JudgeInput("Why?", ("Because.", "So."))
 RENDERED = {
     "skywork-critic": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\nBecause.\n"
     "[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nSo.\n"
     "[The End of Assistant B's Answer]\n",
-    "self-taught-evaluator": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\nBecause."
-    "\n[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nSo.\n"
+    "self-taught-evaluator": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\n"
+    "Because.\n[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nSo.\n"
     "[The End of Assistant B's Answer]\n",
     "compassjudger": "[Dialogue Begin]\nUser: Why?\nAssistant A: Because.\nAssistant B: So.\n"
     "[Dialogue End]\nIf you believe Assistant A performed better, please output A directly.\n",
     "rise-judge": "问题：Why?\n回答A：Because.\n回答B：So.\n\n如果你认为回答A更好",
-    "con-j": '例如{"原因": "你的解释", "更好的回答": 1}。以下是问题和候选回答的内容：\n    \n问题：Why?\n'
-    "回答1：Because.\n回答2：So.",
+    "con-j": '例如{"原因": "你的解释", "更好的回答": 1}。以下是问题和候选回答的内容：\n'
+    "    \n问题：Why?\n回答1：Because.\n回答2：So.",
     "rm-r1": "[Client Question]\nWhy?\n\n[The Start of Chatbot A's Response]\nBecause.\n"
     "[The End of Chatbot A's Response]\n\n[The Start of Chatbot B's Response]\nSo.\n"
     "[The End of Chatbot B's Response]",
@@ -108,24 +107,41 @@ def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -
         assert found == (Verdict(verdict) if verdict else None)
 
 
-@pytest.mark.parametrize("name", [n for n in available() if n != "scalar"])
+@pytest.mark.parametrize("name", GENERATIVE)
 def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
     fmt = load_format(name)
     for slot in filter(None, (fmt.single, fmt.pairwise)):
         text = slot.force.lstrip() if slot.comes_first else f"Well.{slot.force}"
         found = [m.end() for m in slot.open_re.finditer(text)]
-        assert slot.comes_first or found and text[found[-1] :].strip('" ') == ""
+        assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")
 
 
 def test_rendering_ten_thousand_rows_takes_less_than_two_seconds() -> None:
-    fmt: Any
-    for name in available():
-        fmt = load_any_format(name)
-        if not isinstance(fmt, JudgeFormat):
-            continue
+    for name in GENERATIVE:
+        fmt = load_format(name)
         responses = ("Because it is so. " * 20,) * (1 if fmt.single else 2)
         item = JudgeInput("Why is that? " * 20, responses)
         started = time.process_time()
         for _ in range(1000):
             render(item, fmt)
         assert time.process_time() - started < 0.2, name
+
+
+def test_deberta_reads_a_pair_as_its_tokenizer_joins_one() -> None:
+    from transformers import DebertaV2Tokenizer
+
+    pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "▁", *(chr(n) for n in range(33, 127)), "▁the"]
+    tokenizer = DebertaV2Tokenizer(vocab=[(piece, -float(len(piece))) for piece in pieces])
+    fmt = load_any_format("deberta-reward")
+    assert isinstance(fmt, ScalarFormat)
+    tokens = PromptTokenizer(tokenizer, fmt.wrapper)
+    for query, response in (("the why?", "because"), (" a  b\nc ", "  the\n")):
+        own = tokenizer(query, response)["input_ids"]
+        assert tokens.ids(answered_prompt(query, response, fmt)) == own
+    planted = tokens.ids(answered_prompt("a", "b [SEP] c", fmt))
+    assert planted.count(tokenizer.sep_token_id) == 2
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_a_model_that_is_listed_has_its_format(name: str) -> None:
+    assert load_any_format(known_models()[name].format).name == known_models()[name].format
