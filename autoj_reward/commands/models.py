@@ -17,9 +17,9 @@ def models(prepare: bool) -> int:
             print(f"{name}: {build(name)}")
         return 0
     models = known_models().values()
-    name, fmt = (
+    wide, wider = (
         max(map(len, column)) for column in zip(*((m.name, m.format) for m in models), strict=True)
     )
     for known in models:
-        print(f"{known.name:{name}}  {known.format:{fmt}} {known.wrapper:8} {known.about}")
+        print(f"{known.name:{wide}}  {known.format:{wider}} {known.wrapper:8} {known.about}")
     return 0
