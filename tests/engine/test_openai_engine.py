@@ -422,8 +422,9 @@ async def test_what_an_endpoint_thought_is_kept_apart(endpoint: Endpoint, name: 
     message = {"content": "Rating: [[7]]", name: "Rating: [[1]]?"}
     choice = {"message": message, "finish_reason": "stop"}
     endpoint.script((200, {"choices": [choice]}, {}))
-    async with started(config(endpoint)) as engine:
-        judge = GenerativeJudge(engine.config, load_format("autoj-en"), engine, "judge")
+    checked = config(endpoint)
+    async with started(checked) as engine:
+        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "judge")
         found = await judge.judge(JudgeInput("Why?", ("Because.",)))
     assert (found.view("rating"), found.thinking) == (7.0, "Rating: [[1]]?")
 
