@@ -20,16 +20,26 @@ from pydantic import Field, model_validator
 from autoj_reward.config import Block, check
 from autoj_reward.context import NAME, OWN
 from autoj_reward.errors import ConfigError, FormatError
-from autoj_reward.prompts.slots import PairwiseSlot, Scale, Slot
+from autoj_reward.prompts.scale import Scale
+from autoj_reward.prompts.slots import PairwiseSlot, Slot
 
 FORMATS = Path(__file__).parent / "formats"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+class Thinking(Block):
+    """The marks around what a judge writes to itself before it speaks, such as `<think>` and
+    `</think>`. Nothing up to the last close is ever a verdict."""
+
+    open: str = Field(min_length=2)
+    close: str = Field(min_length=2)
 
 
 class JudgeFormat(Block):
     """Everything that makes a judge's input and output readable, and nothing of the model.
 
     constants: texts by name, each in place where a judge input's context has none of its name.
+    thinking: the block in which the judge thinks before it speaks; None: it has none.
     """
 
     name: str
@@ -38,6 +48,7 @@ class JudgeFormat(Block):
     constants: dict[str, str] = Field(default_factory=dict)
     single: Slot | None = None
     pairwise: PairwiseSlot | None = None
+    thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
 
     def slot(self, kind: str) -> Slot:
@@ -202,7 +213,7 @@ def _check_slot(fmt: JudgeFormat, slot: Slot, texts: dict[str, str], path: Path)
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
     if unseen := {"query", *responses} - set(slot.fields.values()):
         raise FormatError(f"{path}: {slot.template} never shows {sorted(unseen)}")
-    for pattern in (slot.open, slot.close):
+    for pattern in (slot.open, slot.close, getattr(slot, "scores", "")):
         try:
             re.compile(pattern)
         except re.error as error:

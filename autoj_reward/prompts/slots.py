@@ -1,4 +1,4 @@
-"""The pieces of a judge format: its scale, and where a verdict stands in each of its protocols."""
+"""The protocols of a judge format: what is shown where, and where a verdict stands."""
 
 from __future__ import annotations
 
@@ -10,39 +10,6 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.types import Verdict
-
-
-class Scale(Block):
-    """Whole ratings from low to high; half_points also allows 5.5 and the like."""
-
-    low: int = 1
-    high: int = 10
-    half_points: bool = False
-
-    @model_validator(mode="after")
-    def _order(self) -> Scale:
-        if not 0 <= self.low < self.high:
-            raise ValueError(f"scale {self.low}..{self.high} is not a rising range from 0 up")
-        return self
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(str(n) for n in range(self.low, self.high + 1))
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The labels and, where they are legal, the half points between them."""
-        halves = tuple(f"{n}.5" for n in range(self.low, self.high)) if self.half_points else ()
-        return (*self.labels, *halves)
-
-    def with_half(self, value: float) -> tuple[str, ...]:
-        """The labels, and the value if it is a half point that is legal."""
-        half = self.admits(value) and not value.is_integer()
-        return (*self.labels, f"{value:g}") if half else self.labels
-
-    def admits(self, value: float) -> bool:
-        on_step = (value * (2 if self.half_points else 1)).is_integer()
-        return self.low <= value <= self.high and on_step
 
 
 class Slot(Block):
@@ -78,12 +45,21 @@ class Slot(Block):
 
 
 class PairwiseSlot(Slot):
-    """Comparison: labels gives the spellings of each verdict, the canonical one first."""
+    """Comparison: labels gives the spellings of each verdict, the canonical one first.
 
-    labels: dict[Literal["first", "second", "tie"], tuple[str, ...]]
+    scores: in place of labels, for a judge that opens its text with a number for each response:
+    the regular expression of what stands between the two. The higher number wins.
+    """
+
+    labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
+    scores: str = Field("", exclude_if=lambda between: not between)
 
     @model_validator(mode="after")
     def _sides(self) -> PairwiseSlot:
+        if self.scores:
+            if self.labels or not self.comes_first:
+                raise ValueError("scores stand in place of labels, where open begins with \\A")
+            return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
         return self
