@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -78,8 +79,65 @@ async def test_the_higher_expected_rating_wins_in_both_orders(
     found = await compared(first, second)
     assert found.verdict is verdict
     assert [order.flags for order in found.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
-    assert found.orders[0].usage.tokens_in == 18
+    assert found.orders[0].usage.tokens_in == 9 * len({first, second})
     assert verdict_fields(found)["rule"] == "ratings"
+
+
+class Counting(Reader):
+    """Answers once so many readings are under way; counts them all."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__(RATINGS)
+        self.asked = self.cancelled = 0
+        self._together = asyncio.Barrier(together)
+
+    async def label_probs(self, *args: Any, **kwargs: Any) -> LabelProbs | None:
+        self.asked += 1
+        try:
+            await self._together.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return await super().label_probs(*args, **kwargs)
+
+
+async def test_both_orders_read_each_response_once_and_at_the_same_time() -> None:
+    engine = Counting(2)
+    judge = GenerativeJudge(
+        JudgeConfig(kind="fake"), load_format("autoj-en"), engine, "judge-1", 0.05
+    )
+    pair = ("good answer", "poor answer")
+    forward, backward = await asyncio.gather(
+        judge.judge(JudgeInput("Why?", pair)), judge.judge(JudgeInput("Why?", pair[::-1]))
+    )
+    assert (forward.verdict, backward.verdict) == (Verdict.FIRST, Verdict.SECOND)
+    assert engine.asked == 2
+    assert (forward.usage + backward.usage).tokens_in == 18
+
+
+async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
+    engine = Counting(3)
+    judge = GenerativeJudge(
+        JudgeConfig(kind="fake"), load_format("autoj-en"), engine, "judge-1", 0.05
+    )
+    pair = ("good answer", "poor answer")
+    orders = [
+        asyncio.create_task(judge.judge(JudgeInput("Why?", order))) for order in (pair, pair[::-1])
+    ]
+    while engine.asked < 2:
+        await asyncio.sleep(0)
+    orders[0].cancel()
+    await asyncio.wait(orders, timeout=0.01)
+    assert engine.cancelled == 0 and not orders[1].done()
+    orders[1].cancel()
+    await asyncio.wait(orders)
+    while engine.cancelled < 2:
+        await asyncio.sleep(0)
+    again = asyncio.create_task(judge.judge(JudgeInput("Why?", pair)))
+    while engine.asked < 4:
+        await asyncio.sleep(0)
+    await engine._together.wait()
+    assert (await again).verdict is Verdict.FIRST
 
 
 @pytest.mark.parametrize("bad", ["mute answer", "refused answer"])
