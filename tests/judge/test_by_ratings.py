@@ -88,15 +88,18 @@ class Counting(Reader):
 
     def __init__(self, together: int) -> None:
         super().__init__(RATINGS)
-        self.asked = self.cancelled = 0
-        self._together = asyncio.Barrier(together)
+        self.asked = asyncio.Semaphore(0)
+        self.cancelled = asyncio.Semaphore(0)
+        self.count = 0
+        self.together = asyncio.Barrier(together)
 
     async def label_probs(self, *args: Any, **kwargs: Any) -> LabelProbs | None:
-        self.asked += 1
+        self.count += 1
+        self.asked.release()
         try:
-            await self._together.wait()
+            await self.together.wait()
         except asyncio.CancelledError:
-            self.cancelled += 1
+            self.cancelled.release()
             raise
         return await super().label_probs(*args, **kwargs)
 
@@ -111,7 +114,7 @@ async def test_both_orders_read_each_response_once_and_at_the_same_time() -> Non
         judge.judge(JudgeInput("Why?", pair)), judge.judge(JudgeInput("Why?", pair[::-1]))
     )
     assert (forward.verdict, backward.verdict) == (Verdict.FIRST, Verdict.SECOND)
-    assert engine.asked == 2
+    assert engine.count == 2
     assert (forward.usage + backward.usage).tokens_in == 18
 
 
@@ -124,19 +127,18 @@ async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
     orders = [
         asyncio.create_task(judge.judge(JudgeInput("Why?", order))) for order in (pair, pair[::-1])
     ]
-    while engine.asked < 2:
-        await asyncio.sleep(0)
+    await engine.asked.acquire()
+    await engine.asked.acquire()
     orders[0].cancel()
     await asyncio.wait(orders, timeout=0.01)
-    assert engine.cancelled == 0 and not orders[1].done()
+    assert engine.cancelled.locked() and not orders[1].done()
     orders[1].cancel()
-    await asyncio.wait(orders)
-    while engine.cancelled < 2:
-        await asyncio.sleep(0)
+    await engine.cancelled.acquire()
+    await engine.cancelled.acquire()
     again = asyncio.create_task(judge.judge(JudgeInput("Why?", pair)))
-    while engine.asked < 4:
-        await asyncio.sleep(0)
-    await engine._together.wait()
+    await engine.asked.acquire()
+    await engine.asked.acquire()
+    await engine.together.wait()
     assert (await again).verdict is Verdict.FIRST
 
 
