@@ -34,6 +34,9 @@ class Reader:
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Any]:
         raise AssertionError("a comparison by ratings writes no text")
 
+    def continued(self, prepared: Prepared, own: Any, text: str) -> Prepared:
+        raise AssertionError("a comparison by ratings writes no text")
+
     async def label_probs(
         self, prepared: Prepared, own: Any, keep: int, slot: str, labels: Any
     ) -> LabelProbs | None:
