@@ -7,7 +7,8 @@ Parts: `single` (critique, greedy), `single_direct` (the rating slot right after
 (pairs by expected rating), `rivals` (predictors that are no judge) and `ordered` (how judge and
 rivals order the outputs of many systems to one instruction). Every judgement is in the output
 folder's journal before it is used, so the same command goes on where it stopped, and a part that
-was judged costs nothing in another run. Results, after each judge: quality.json, quality.md.
+was judged costs nothing in another run. Results, after each judge: quality.json, quality.md; with
+`ordered` quality-best-of-n.svg.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
 from experiments.compare.judge_quality.figures import Measured, comparisons, rival_figures
 from experiments.compare.judge_quality.ordered import ordered
+from experiments.compare.judge_quality.ordered_report import ordered_plots
 from experiments.compare.judge_quality.outputs import as_rated, read_outputs
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.judge_quality.report import render_quality
@@ -66,7 +68,7 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             "parts": {part: own.figures for part, own in known.items()},
             "comparisons": comparisons(material, predictions),
         }
-        return run.write("quality", head | found, render_quality)
+        return run.write("quality", head | found, render_quality, ordered_plots)
 
     with closing(Journal(config.output / "journal.sqlite")) as journal:
         for name, judge in judges.items():

@@ -111,3 +111,5 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
         "no probe",
     ):
         assert text in page, text
+    drawn = (tmp_path / "out/quality-best-of-n.svg").read_text()
+    assert all(f">{name}</text>" in drawn for name in ("judge", "tfidf", "length", "oracle"))
