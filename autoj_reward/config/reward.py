@@ -88,7 +88,7 @@ class RewardConfig(Block):
         with the run.
     view: the number that rewards. `expected` tells more responses apart than whole ratings.
     journal: SQLite file of every judgement. journal_max_gib: when it holds more, the oldest
-        judgements make room for new ones; null: it grows.
+        judgements make room for new ones; 20 are some four million of them; null: it grows.
     """
 
     judge: JudgeConfig = JudgeConfig()
@@ -97,4 +97,4 @@ class RewardConfig(Block):
     shaping: ShapingConfig = ShapingConfig()
     failures: FailureConfig = FailureConfig()
     journal: Path | None = None
-    journal_max_gib: float | None = Field(None, gt=0)
+    journal_max_gib: float | None = Field(20.0, gt=0)

@@ -30,16 +30,18 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.edge import bodies
-from autoj_reward.edge.guard import Guard, Limits
+from autoj_reward.edge.guard import Guard
+from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
-from autoj_reward.edge.refusal import answered, refused
+from autoj_reward.edge.page import POLICY, page
+from autoj_reward.edge.refusal import answered, refused, require_inputs
 from autoj_reward.edge.responses import problem
 from autoj_reward.errors import (
     AutojError,
@@ -71,7 +73,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     app = Service(
         title="autoj-reward",
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        docs_url=None,
         strict_content_type=False,
     )
     app.metrics = metrics = Metrics()
@@ -108,6 +110,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/score", response_model=bodies.Scored)
     async def score(body: bodies.Candidates) -> Response:
+        require_inputs(len(body.candidates) * client.critiques, "candidates")
         judgements = await rate([Candidate(c.query, c.response) for c in body.candidates])
         return answer({"judgements": [asdict(j) for j in judgements]})
 
@@ -118,6 +121,8 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/best_of_n", response_model=bodies.Chosen)
     async def best_of_n(body: bodies.Group) -> Response:
+        inputs = len(body.responses) * client.critiques
+        require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or unknown
         candidates = [
@@ -131,6 +136,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             view=body.view,
             rules=body.tie_break,
             compare=compare if client.compares else None,
+            matches=(bodies.MAX_INPUTS - inputs) // 2,
         )
         return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
 
@@ -178,6 +184,10 @@ async def _lines(
 
 
 def _add_probes(app: Service, client: RewardClient) -> None:
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page(app.openapi()), headers=POLICY)
+
     @app.get("/healthz")
     async def alive() -> Response:
         """200 while this process answers at all."""
@@ -186,7 +196,7 @@ def _add_probes(app: Service, client: RewardClient) -> None:
     @app.get("/readyz", responses={503: ERRORS[503]})
     async def ready() -> Response:
         """200 while new work is taken and so many replicas could do it; 503 if none could."""
-        if app.guard.draining:
+        if app.guard.intake.draining:
             return _problem(503, "this service is stopping")
         told = {"status": "ready", "replicas": await client.backend.check()}
         return Response(json.dumps(told), media_type=JSON)
