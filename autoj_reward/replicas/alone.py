@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import ray
 from ray._private import ray_constants
 
 
@@ -26,6 +29,21 @@ def alone() -> Iterator[None]:
         del os.environ[name]
         if told is not None:
             os.environ[name] = told
+
+
+def listen_alone() -> None:
+    """Called where a replica is made, on whatever cluster: the port on which Serve's replicas talk
+    to each other, open to the network in any case, is the loopback's where Ray is."""
+    if not ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback:
+        return
+    from ray._common.tls_utils import add_port_to_grpc_server
+    from ray.serve._private import replica
+
+    def add(server: Any, address: str) -> int:
+        found: int = add_port_to_grpc_server(server, address.replace("[::]", "127.0.0.1"))
+        return found
+
+    replica.add_port_to_grpc_server = add
 
 
 def _keep_token() -> None:

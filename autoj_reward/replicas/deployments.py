@@ -12,6 +12,7 @@ from ray import serve
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.journal import Sampled
 from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.alone import listen_alone
 from autoj_reward.replicas.leftovers import record
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.types import JudgeInput, Judgement
@@ -57,6 +58,7 @@ class ServedJudge:
     """JudgeReplica as a Serve deployment."""
 
     async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
+        listen_alone()
         self._replica = JudgeReplica(make_judge(config), on_death=end_process)
         await self._replica.start()
         await asyncio.to_thread(record)
@@ -73,6 +75,7 @@ class ServedPolicy:
     """PolicyReplica as a Serve deployment."""
 
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
+        listen_alone()
         self._replica = PolicyReplica(config)
         await self._replica.start()
         await asyncio.to_thread(record)
