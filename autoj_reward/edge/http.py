@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -43,6 +42,7 @@ from autoj_reward.edge.metrics import Metrics
 from autoj_reward.edge.page import POLICY, page
 from autoj_reward.edge.refusal import answered, refused, require_inputs
 from autoj_reward.edge.responses import problem
+from autoj_reward.edge.routes import BodyRoute
 from autoj_reward.errors import (
     AutojError,
     EngineUnavailable,
@@ -53,7 +53,7 @@ from autoj_reward.errors import (
 from autoj_reward.logs import LOG
 from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, as_json
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)
@@ -80,6 +80,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     app.guard = Guard(app, token, metrics, limits or Limits())
     _tell_errors(app)
     _add_probes(app, client)
+    app.router.route_class = BodyRoute
     # On the page, every route from here on needs the token; the guard sees to it.
     app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
     app.router.responses.update(ERRORS)
@@ -112,12 +113,12 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     async def score(body: bodies.Candidates) -> Response:
         require_inputs(len(body.candidates) * client.critiques, "candidates")
         judgements = await rate([Candidate(c.query, c.response) for c in body.candidates])
-        return answer({"judgements": [asdict(j) for j in judgements]})
+        return answer(as_json(bodies.Scored(tuple(judgements))))
 
     @app.post("/v1/compare", response_model=bodies.Compared)
     async def compare_pairs(body: bodies.Pairs) -> Response:
         found = await compare([(p.query, p.first, p.second) for p in body.pairs], body.swap)
-        return answer({"comparisons": [asdict(c) for c in found]})
+        return answer(as_json(bodies.Compared(tuple(found))))
 
     @app.post("/v1/best_of_n", response_model=bodies.Chosen)
     async def best_of_n(body: bodies.Group) -> Response:
@@ -138,7 +139,9 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             compare=compare if client.compares else None,
             matches=(bodies.MAX_INPUTS - inputs) // 2,
         )
-        return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
+        return answer(
+            {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
+        )
 
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
@@ -166,7 +169,7 @@ async def _lines(
 ) -> AsyncIterator[str]:
     def line(index: int, judgement: Judgement) -> str:
         metrics.judged([(judgement, items[index].responses)])
-        return json.dumps({"index": index, "judgement": asdict(judgement)}) + "\n"
+        return json.dumps({"index": index, "judgement": as_json(judgement)}) + "\n"
 
     asked = []
     for index, item in enumerate(items):

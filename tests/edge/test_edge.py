@@ -24,6 +24,7 @@ from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import MAX_TEXT, HttpBackend
 from autoj_reward.config import JudgeConfig
+from autoj_reward.edge import bodies
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.edge.intake import Limits
 from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
@@ -172,12 +173,15 @@ def test_best_of_n(extra: dict[str, Any], index: int, rule: str) -> None:
 @pytest.mark.parametrize(
     ("count", "matches"),
     [
-        pytest.param(1024, 0, id="as many as may be"),
-        pytest.param(1000, 12, id="room for some"),
-        pytest.param(100, 99, id="room for all"),
+        pytest.param(64, 0, id="as many as may be"),
+        pytest.param(60, 2, id="room for some"),
+        pytest.param(12, 11, id="room for all"),
     ],
 )
-def test_breaking_ties_is_within_the_inputs_of_a_request(count: int, matches: int) -> None:
+def test_breaking_ties_is_within_the_inputs_of_a_request(
+    count: int, matches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_INPUTS", 64)
     app = made(scripted(verdicts="longer"))
     with calling(app) as call:
         # As long as each other, modulo ten: all are rated alike, and each is beaten by the next.
@@ -194,14 +198,14 @@ def test_breaking_ties_is_within_the_inputs_of_a_request(count: int, matches: in
         metric(app, "autoj_judgements_total", kind=kind, outcome="ok")
         for kind in ("single", *(("pairwise",) if matches else ()))
     )
-    assert asked == count + 2 * matches <= 1024
+    assert asked == count + 2 * matches <= 64
 
 
 @pytest.mark.parametrize("path", ["/v1/score", "/v1/best_of_n"])
 def test_each_critique_is_a_judge_input(path: str) -> None:
-    app = make_app(RewardClient(scripted(), critiques=4, deadline_s=5), "secret")
+    app = make_app(RewardClient(scripted(), critiques=64, deadline_s=60), "secret")
     with calling(app) as call:
-        for count, status in ((257, 422), (256, 200)):
+        for count, status in ((17, 422), (1, 200)):
             rows = [str(n) for n in range(count)]
             body: dict[str, Any] = {"query": "q", "responses": rows, "tie_break": ["first"]}
             if path == "/v1/score":
@@ -209,7 +213,7 @@ def test_each_critique_is_a_judge_input(path: str) -> None:
             answer = call("POST", path, json=body)
             assert answer.status_code == status
             if status == 422:
-                assert answer.json()["detail"] == "1028 judge inputs: a request may cost 1024"
+                assert answer.json()["detail"] == "1088 judge inputs: a request may cost 1024"
 
 
 def test_the_openapi_page_names_every_route_and_needs_no_token() -> None:
