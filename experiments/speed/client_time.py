@@ -16,9 +16,10 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
@@ -72,6 +73,11 @@ def post(connection: HTTPConnection, row: Candidate) -> None:
         raise EngineError(f"HTTP {answer.status}: {told[:200]!r}")
 
 
+def each_alone(pool: ThreadPoolExecutor, model: RewardModel, rows: Sequence[Candidate]) -> None:
+    """A row a call, a thread each."""
+    list(pool.map(model.rewards_now, [[row] for row in rows]))
+
+
 def measure(config: ClientTimeConfig, address: str) -> dict[str, list[float]]:
     """Seconds of each way in every round, and the processor's seconds of this process in one."""
     os.environ[TOKEN_ENV] = TOKEN
@@ -87,20 +93,19 @@ def measure(config: ClientTimeConfig, address: str) -> dict[str, list[float]]:
         for number in tqdm(range(config.rounds + 1), desc="rounds"):
             one, bare = fresh(numbers, 1), fresh(numbers, 1)[0]
             several, apart = fresh(numbers, config.rows), fresh(numbers, config.rows)
-            calls = [[row] for row in apart]
             cpu = time.process_time()
-            taken = {"one": seconds(lambda one=one: model.rewards_now(one))}
+            taken = {"one": seconds(partial(model.rewards_now, one))}
             taken["cpu"] = time.process_time() - cpu
-            taken["bare"] = seconds(lambda bare=bare: post(connection, bare))
-            taken["call"] = seconds(lambda rows=several: model.rewards_now(rows))
-            taken["threads"] = seconds(lambda calls=calls: list(pool.map(model.rewards_now, calls)))
+            taken["bare"] = seconds(partial(post, connection, bare))
+            taken["call"] = seconds(partial(model.rewards_now, several))
+            taken["threads"] = seconds(partial(each_alone, pool, model, apart))
             if number:  # the first opens connections and threads
                 for name, value in taken.items():
                     found[name].append(value)
     return found
 
 
-def figures(found: dict[str, Sequence[float]]) -> dict[str, float]:
+def figures(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Milliseconds: medians, the fastest tenth of one row, and what the client adds to the bare
     request, by the medians. ratio: of threads to one call, the median over the rounds."""
     ms = {f"{name}_ms": 1000 * statistics.median(values) for name, values in found.items()}
