@@ -29,8 +29,8 @@ from autoj_reward.types import Judgement
 
 
 class Query(BaseModel):
-    """The body of POST /get_reward. `query` and `prompts` are as long as each other; labels are
-    accepted and not used."""
+    """The body of POST /get_reward. Its lists are as long as each other. labels: the
+    references, for a judge that shows one."""
 
     query: list[Text] = Field(max_length=MAX_INPUTS)
     prompts: list[Text] = Field([], max_length=MAX_INPUTS)
@@ -55,7 +55,7 @@ class Said(Body):
     """The body of POST /reward.
 
     prompt: a text, with a chat template or without, or the messages of a conversation. response:
-    the text to rate. label: accepted and not used.
+    the text to rate. label: the reference, for a judge that shows one.
     """
 
     prompt: Text | Annotated[list[Turn], Field(min_length=1, max_length=MAX_INPUTS)]
@@ -96,9 +96,13 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             raise HTTPException(
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
             )
+        if body.labels and len(body.labels) != len(body.query):
+            raise HTTPException(
+                422, f"{len(body.query)} query and {len(body.labels)} labels: one label a query"
+            )
         require_inputs(len(body.query) * inputs_each, "query")
         with answering():
-            return await get_reward(model, body.query, body.prompts, budgets(request))
+            return await get_reward(model, body.query, body.prompts, body.labels, budgets(request))
 
     @app.post("/reward")
     async def one(body: Said, request: Request) -> float:
@@ -106,5 +110,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
         said = body.prompt
         prompt = said if isinstance(said, str) else [turn.model_dump() for turn in said]
         with answering():
-            [number] = await numbers(model, [(prompt, body.response)], budgets(request))
+            [number] = await numbers(
+                model, [(prompt, body.response, {"label": body.label})], budgets(request)
+            )
             return number

@@ -7,7 +7,7 @@ it, since eval and rollout may be several processes). The other way is a running
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoj_reward.trainer.environment import reward_model
@@ -26,20 +26,28 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
     the configured fallback.
     """
     asked = samples if isinstance(samples, list) else [samples]
-    found = await numbers(reward_model(), [(s.prompt, s.response) for s in asked])
+    rows = [(s.prompt, s.response, _about(s)) for s in asked]
+    found = await numbers(reward_model(), rows)
     return found if isinstance(samples, list) else found[0]
 
 
 async def numbers(
-    model: RewardModel, rows: Sequence[tuple[Turn, str]], budgets: Budgets | None = None
+    model: RewardModel,
+    rows: Sequence[tuple[Turn, str, Mapping[str, Any]]],
+    budgets: Budgets | None = None,
 ) -> list[float]:
-    """One number for each (prompt, response): a prompt is messages, or a text with a chat template
-    or without."""
+    """One number for each (prompt, response, row): a prompt is messages, or a text with a chat
+    template or without. The row holds the context that the judge shows, `label` its reference."""
     candidates = [
         Candidate(
             prompt_text(prompt) if isinstance(prompt, str) else query_text(prompt),
             without_end(response),
+            context=model.fields.read(row, "label"),
         )
-        for prompt, response in rows
+        for prompt, response, row in rows
     ]
     return model.numbers(await model.rewards(candidates, budgets), candidates)
+
+
+def _about(sample: Any) -> dict[str, Any]:
+    return {**(getattr(sample, "metadata", None) or {}), "label": sample.label}

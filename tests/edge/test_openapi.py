@@ -29,6 +29,7 @@ PAGE = schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
 BEYOND_SCHEMAS = (
     "policy_logprobs has",
     "one prompt a query",
+    "one label a query",
     "should be a valid integer",
     "direct reads the rating of one",
 )
