@@ -3,8 +3,8 @@
     python -m experiments.endpoint [FOLDER] [--port 8000]
 
 FOLDER: a model's; by default the built-in SmolLM2-135M-Instruct. One request at a time, on
-transformers: `/v1/completions` by text or token ids, with the top log-probabilities of one token, and
-`/v1/chat/completions`. For anything but an example serve the model with vLLM.
+transformers: `/v1/completions` by text or token ids, with the top log-probabilities of one token,
+and `/v1/chat/completions`. For anything but an example serve the model with vLLM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Model:
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         chat = path.endswith("/chat/completions")
-        ids = body.get("prompt")
+        ids: Any = body.get("prompt")
         if chat:
             ids = self.tokenizer.apply_chat_template(
                 body["messages"], add_generation_prompt=True, return_dict=True
