@@ -13,12 +13,12 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from autoj_reward.errors import JournalError
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict, as_json
 
 T = TypeVar("T")
 TABLES = {
@@ -123,7 +123,7 @@ class Journal:
         this one did.
         """
         key, outcome = judgement_key(judge, item), judgement.outcome.value
-        texts = json.dumps(item.record()), json.dumps(asdict(judgement))
+        texts = json.dumps(item.record()), json.dumps(as_json(judgement))
         row = (key, judge, outcome, *texts, time.time())
         if not self._execute(PUT, (*row, _key(*row))):
             return self.get(judge, [item]).get(item, judgement)
@@ -139,7 +139,7 @@ class Journal:
 
     def put_samples(self, policy: str, query: str, sampled: Sampled) -> Sampled:
         """Store the responses to one query. Returns those on record: the first that came."""
-        key, text = _key(policy, query), json.dumps(asdict(sampled))
+        key, text = _key(policy, query), json.dumps(as_json(sampled))
         row = (key, policy, json.dumps(query), text, time.time())
         self._execute(PUT_SAMPLES, (*row, _key(*row)))
         return self.get_samples(policy, query) or sampled
@@ -191,7 +191,7 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
 
 
 def judgement_from_json(text: str) -> Judgement:
-    """The inverse of json.dumps(asdict(judgement))."""
+    """The inverse of json.dumps(as_json(judgement))."""
     data = json.loads(text)
     rating = data["rating"]
     if rating is not None:
