@@ -61,7 +61,12 @@ BOTH = {"reference": "4", "rubric": "exact"}
 
 def test_trl_reads_the_columns_that_the_judge_shows(make: Make) -> None:
     model = make(columns={"reference": "answer"})
-    columns = {"answer": ["4", 5], "rubric": ["exact", None], "source": ["a", "b"], "state": 1}
+    columns: dict[str, Any] = {
+        "answer": ["4", 5],
+        "rubric": ["exact", None],
+        "source": ["a", "b"],
+        "state": 1,
+    }
     found = GRPOReward(model).judge_sync(["2+2?", "q"], ["four", "5"], **columns)
     assert None not in found
     assert shown(model) == [("5", {"reference": "5"}), ("four", BOTH)]
