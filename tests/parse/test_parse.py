@@ -64,6 +64,8 @@ def test_parsers_are_total(name: str, text: str) -> None:
     else:
         assert verdict.verdict in (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
         assert fmt.pairwise is not None
+        if fmt.pairwise.scores:
+            return
         shown = text[verdict.start :].lower()
         spellings = {str(name): each for name, each in fmt.pairwise.labels.items()}[verdict.verdict]
         assert shown.startswith(tuple(s.lower() for s in spellings))
