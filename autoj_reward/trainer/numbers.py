@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoj_reward.trainer.failures import FailureBudget
+from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.template import prompt_text, without_end
 from autoj_reward.trainer.text import Turn, query_text
@@ -12,7 +12,7 @@ from autoj_reward.types import Candidate
 
 
 async def numbers(
-    model: RewardModel, rows: Sequence[tuple[Turn, str]], budget: FailureBudget | None = None
+    model: RewardModel, rows: Sequence[tuple[Turn, str]], budgets: Budgets | None = None
 ) -> list[float]:
     """One number for each (prompt, response): a prompt is messages, or a text with a chat template
     or without. Failures get the configured fallback; raises BudgetExceeded once too many have
@@ -24,4 +24,4 @@ async def numbers(
         )
         for prompt, response in rows
     ]
-    return model.numbers(await model.rewards(candidates, budget), candidates)
+    return model.numbers(await model.rewards(candidates, budgets), candidates)

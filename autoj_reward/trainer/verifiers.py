@@ -34,7 +34,7 @@ async def reward(task: Any, trace: Any) -> float:
     model = reward_model()
     candidate = Candidate(query_text(mappings(task.prompt)), trace.last_reply)
     [found] = await model.rewards([candidate])
-    trace.record_metrics(row_figures(found, model.format.neutral))
+    trace.record_metrics(row_figures(found, model.parts))
     _record(trace, candidate, found)
     if found.value is None:
         raise NoReward(f"{found.judgement.outcome}: {found.judgement.reason}")
