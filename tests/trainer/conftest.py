@@ -26,9 +26,12 @@ STUBBED = {
     "vllm": ("SamplingParams",),
     "prime_sandboxes": (),
     "prime_sandboxes.models": ("validate_egress_lists",),
+    "wandb": ("Histogram",),
+    "pydot": ("graph_from_dot_file",),
+    "yappi": (),
 }
-"""Modules that only a GPU's software can import, or an account with somebody's sandboxes, with the
-names that others take from them."""
+"""Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
+and profilers, with the names that others take from them."""
 
 
 @pytest.fixture
