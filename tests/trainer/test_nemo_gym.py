@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 def gym(theirs: Any) -> Iterator[Any]:
     """Gym's classes of servers, and its client of them."""
     theirs(FRAMEWORKS, "nemo_gym")
-    utils = importlib.import_module("nemo_gym.server_utils")
+    utils: Any = importlib.import_module("nemo_gym.server_utils")
     yield utils
     utils._GLOBAL_AIOHTTP_CLIENT = None
 
