@@ -7,15 +7,10 @@ it, since eval and rollout may be several processes). The other way is a running
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.failures import Budgets
-from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.template import prompt_text, without_end
-from autoj_reward.trainer.text import Turn, query_text
-from autoj_reward.types import Candidate
+from autoj_reward.trainer.numbers import numbers
 
 
 async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
@@ -23,30 +18,13 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
 
     Raises BudgetExceeded when too many judgements have failed, and ConfigError for a lone sample
     where the config needs its group: slime ends the run with either. Failures below the budget get
-    the configured fallback.
+    the configured fallback. A judge that shows a reference is shown the label, and other context
+    out of the metadata.
     """
     asked = samples if isinstance(samples, list) else [samples]
     rows = [(s.prompt, s.response, _about(s)) for s in asked]
     found = await numbers(reward_model(), rows)
     return found if isinstance(samples, list) else found[0]
-
-
-async def numbers(
-    model: RewardModel,
-    rows: Sequence[tuple[Turn, str, Mapping[str, Any]]],
-    budgets: Budgets | None = None,
-) -> list[float]:
-    """One number for each (prompt, response, row): a prompt is messages, or a text with a chat
-    template or without. The row holds the context that the judge shows, `label` its reference."""
-    candidates = [
-        Candidate(
-            prompt_text(prompt) if isinstance(prompt, str) else query_text(prompt),
-            without_end(response),
-            context=model.fields.read(row, "label"),
-        )
-        for prompt, response, row in rows
-    ]
-    return model.numbers(await model.rewards(candidates, budgets), candidates)
 
 
 def _about(sample: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.journal import Journal
 from autoj_reward.trainer import slime
+from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
@@ -96,7 +97,7 @@ def test_openrlhf_and_slime_read_their_label(make: Make) -> None:
     model = make()
     asyncio.run(get_reward(model, ["Q four</s>"], ["Q "], ["4"]))
     sample = SimpleNamespace(prompt="Q", response="five", label="4", metadata={"rubric": "exact"})
-    asyncio.run(slime.numbers(model, [(sample.prompt, sample.response, slime._about(sample))]))
+    asyncio.run(numbers(model, [(sample.prompt, sample.response, slime._about(sample))]))
     assert shown(model) == [("five", BOTH), ("four", {"reference": "4"})]
 
 
