@@ -25,6 +25,7 @@ GROUPS = {
 MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses a query, keep the best",
+        "plan": "what a run takes of its GPUs; judgements a minute at most, and their cost",
         "train ppo": "proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "group-relative policy optimization (TRL's GRPOTrainer)",
         "train rloo": "REINFORCE leave-one-out (TRL's RLOOTrainer)",
@@ -56,9 +57,6 @@ MODULES = {
     "autoj_reward.commands.scenarios": {"scenarios": "list the scenarios, or show one"},
     "autoj_reward.commands.serve": {"serve": "serve a judge over HTTP"},
     "autoj_reward.commands.parse": {"parse": "show what the parser reads in judge texts"},
-    "autoj_reward.commands.plan": {
-        "plan": "judgements a minute at most, devices for a load, and their cost",
-    },
     "autoj_reward.commands.models": {"models": "list the models known by name"},
 }
 """Where each command is, by what is typed, and what it does."""

@@ -162,7 +162,10 @@ def test_there_are_configs() -> None:
     [
         pytest.param({"ouput": 1}, "ouput", "journal, judge, output, policy", id="top"),
         pytest.param(
-            {"judge": {"modle": "x"}}, "judge.modle", "max_model_len, max_tokens", id="block"
+            {"judge": {"modle": "x"}},
+            "judge.modle",
+            "max_model_len, max_sequences, max_tokens",
+            id="block",
         ),
         pytest.param(
             {"judge": {"serve": {"replica": 2}}},

@@ -16,6 +16,7 @@ from autoj_reward.extras import from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import compares, critiques_of
+from autoj_reward.models.settings import max_ongoing
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ async def open_judge(
         await replica.start()
         client = RewardClient(
             LocalBackend(replica),
-            max_in_flight=serving.max_ongoing,
+            max_in_flight=max_ongoing(config, 0),
             deadline_s=serving.deadline_s,
             **options,  # type: ignore[arg-type]
         )
@@ -67,7 +68,7 @@ async def open_judge(
         backend = where.deploy_judge(config)
         client = RewardClient(
             backend,
-            max_in_flight=serving.max_ongoing * backend.replicas,
+            max_in_flight=backend.max_ongoing * backend.replicas,
             deadline_s=serving.deadline_s,
             **options,  # type: ignore[arg-type]
         )
@@ -106,7 +107,7 @@ async def open_service(
         journal=journal,
         critiques=critiques_of(judge),
         compares=compares(judge),
-        max_in_flight=judge.serve.max_ongoing,
+        max_in_flight=max_ongoing(judge, 0),
         deadline_s=judge.serve.deadline_s,
         progress=progress,
     )
@@ -119,12 +120,13 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: RewardConfig, *, journal: Journal | None = None
+    config: RewardConfig, *, journal: Journal | None = None, cluster: Cluster | None = None
 ) -> AsyncIterator[RewardClient]:
-    """The judge of a reward config: the running service, or one that starts and stops with it."""
+    """The judge of a reward config: the running service, or one that starts and stops with it, on
+    the given cluster or one of its own."""
     if config.service:
         opened = open_service(config.service, config.judge, journal=journal)
     else:
-        opened = open_judge(config.judge, journal=journal)
+        opened = open_judge(config.judge, journal=journal, cluster=cluster)
     async with opened as client:
         yield client

@@ -27,19 +27,19 @@ UNFINISHED = 4
 
 
 class PromptTokenizer:
-    """Wraps a Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `none` or `template`).
+    """A Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `vicuna`, `none` or `template`).
 
     `chat` uses the tokenizer's chat template, and asks for an answer unless the prompt brings one;
-    `llama2` the Auto-J wrapper; `none` sends the user message as it is. The tokens that the
-    tokenizer puts before any text (BOS) come first. `template` sends the message as it is, control
-    tokens of its trusted parts included, so it names its own BOS.
+    `llama2` is the Auto-J wrapper, `vicuna` that of Vicuna 1.5; `none` sends the user message as it
+    is. The tokens that the tokenizer puts before any text (BOS) come first. `template` sends the
+    message as it is, control tokens of its trusted parts included, so it names its own BOS.
     """
 
     def __init__(self, tokenizer: Any, wrapper: str) -> None:
         if wrapper == "chat" and not tokenizer.chat_template:
             raise ModelError(
                 f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
-                "set the judge's wrapper to llama2 or none, or give a scalar reward model a format "
+                "set the wrapper to llama2, vicuna or none, or give a scalar reward model a format "
                 "file with its own template"
             )
         self.tokenizer = tokenizer
@@ -124,7 +124,7 @@ class PromptTokenizer:
         user = next(m for m in prompt if m.role == "user")
         if self.wrapper == "none":
             return user.text if system is None else f"{system}\n\n{user.text}"
-        shell = _wrapper_text("llama2.txt" if system is None else "llama2_system.txt")
+        shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
         text = "".join(p.text if p.trusted else self._inert(p.text, shell) for p in user.parts)
         pieces = re.split(r"\{(\w+)\}", shell)
         values = {"input": text, "system_message": system}

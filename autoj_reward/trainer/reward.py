@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_reward
@@ -23,6 +23,9 @@ from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.trainer.failures import FailureBudget, Fallback
 from autoj_reward.trainer.shaping import Shaper
 from autoj_reward.types import PLANTED, Candidate, Comparison, Judgement
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -58,8 +61,10 @@ class RewardModel:
     ...     [found] = reward.rewards_now([Candidate("Why is the sky blue?", "It scatters.")])
     """
 
-    def __init__(self, config: RewardConfig) -> None:
+    def __init__(self, config: RewardConfig, cluster: Cluster | None = None) -> None:
+        """cluster: where replicas start; None: a Ray of their own, or that of RAY_ADDRESS."""
         self.config = config
+        self._cluster = cluster
         self._reset()
 
     def _reset(self) -> None:
@@ -82,7 +87,7 @@ class RewardModel:
         return {"config": self.config}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.config = state["config"]
+        self.config, self._cluster = state["config"], None
         self._reset()
 
     def __enter__(self) -> RewardModel:
@@ -115,7 +120,8 @@ class RewardModel:
         journal = Journal(config.journal, config.journal_max_gib) if config.journal else None
         if journal:
             self._stack.callback(journal.close)
-        return await self._stack.enter_async_context(open_reward(self.config, journal=journal))
+        opened = open_reward(config, journal=journal, cluster=self._cluster)
+        return await self._stack.enter_async_context(opened)
 
     def close(self) -> None:
         """Stop what this run started; calls under way end with EngineUnavailable. The object may be

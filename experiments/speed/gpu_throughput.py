@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models import ResolvedModel
+from autoj_reward.models.device import device_here
 from experiments.speed.random_judge import Prompts, make_prompts, output_lengths, write_shape
 from experiments.speed.throughput.bare import empty_cache
 from experiments.study import Study, StudyConfig, command
@@ -166,19 +168,19 @@ def arguments(config: GpuThroughputConfig, serving: Serving, folder: Path) -> di
         {
             "model": str(folder),
             "dtype": DTYPES[serving.weights],
-            "quantization": "fp8" if serving.weights == "fp8" else None,
+            "quantization": "fp8_per_tensor" if serving.weights == "fp8" else None,
             "tensor_parallel": serving.tensor_parallel,
             "gpu_memory_utilization": serving.memory_share,
+            "kv_cache_gib": serving.kv_cache_gib,
+            "max_sequences": serving.max_sequences,
             "max_model_len": 256 + 2 * (lengths.query + lengths.response + lengths.critique),
         }
-        | ({} if serving.kv_cache_gib is None else {"kv_cache_gib": serving.kv_cache_gib})
     )
-    found = engine_arguments(engine, ResolvedModel(str(folder), "random", config.device))
+    model = ResolvedModel(str(folder), "random", config.device)
+    found = engine_arguments(engine, model, replace(device_here(), kind=config.device))
     found |= {"load_format": "dummy", "enable_prefix_caching": serving.sharing}
     if serving.kv == "fp8":
         found["kv_cache_dtype"] = "fp8"
-    if serving.max_sequences is not None:
-        found["max_num_seqs"] = serving.max_sequences
     return found
 
 

@@ -385,6 +385,7 @@ def test_the_fingerprint_changes_with_what_changes_a_verdict(change: dict[str, A
         {"serve": {"replicas": 4, "max_ongoing": 3, "deadline_s": 5}},
         {"gpu_memory_utilization": 0.5},
         {"kv_cache_gib": 4},
+        {"max_sequences": 8, "max_batched_tokens": 4096},
         {"critiques": 4},
         {"api_key_env": "KEY"},
     ],

@@ -111,7 +111,8 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
     given = check(GpuThroughputConfig, data, "test")
     found = arguments(given, given.variants["fast"], tmp_path)
     expected = {
-        "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8", "kv_cache_dtype": "fp8",
+        "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8_per_tensor",
+        "kv_cache_dtype": "fp8",
         "max_num_seqs": 1024, "gpu_memory_utilization": 0.8, "enable_prefix_caching": True,
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
