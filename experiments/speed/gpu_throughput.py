@@ -26,7 +26,7 @@ from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.device import device_here
+from autoj_reward.models.device import Device, device_here
 from experiments.speed.random_judge import Prompts, make_prompts, output_lengths, write_shape
 from experiments.speed.throughput.bare import empty_cache
 from experiments.study import Study, StudyConfig, command
@@ -123,7 +123,8 @@ def measure(
     from vllm import LLM
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
-    llm = LLM(**arguments(config, serving, folder))
+    device = replace(device_here(), kind=config.device)
+    llm = LLM(**arguments(config, serving, folder, device))
     rows = []
     try:
         first = prompts.ids[:WARM_UP]
@@ -159,7 +160,9 @@ def measure(
     return rows
 
 
-def arguments(config: GpuThroughputConfig, serving: Serving, folder: Path) -> dict[str, Any]:
+def arguments(
+    config: GpuThroughputConfig, serving: Serving, folder: Path, device: Device
+) -> dict[str, Any]:
     """vLLM's arguments: those of a judge's engine, but random weights and the batch as planned."""
     from autoj_reward.engine.vllm import engine_arguments
 
@@ -177,7 +180,7 @@ def arguments(config: GpuThroughputConfig, serving: Serving, folder: Path) -> di
         }
     )
     model = ResolvedModel(str(folder), "random", config.device)
-    found = engine_arguments(engine, model, replace(device_here(), kind=config.device))
+    found = engine_arguments(engine, model, device)
     found |= {"load_format": "dummy", "enable_prefix_caching": serving.sharing}
     if serving.kv == "fp8":
         found["kv_cache_dtype"] = "fp8"
