@@ -148,9 +148,9 @@ def holds(shown: Any, given: Any) -> bool:
 def test_accelerate_reads_its_config() -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
-    [path] = ACCELERATE
-    config = load_config_from_file(str(path))
-    assert config.distributed_type == "FSDP" and config.fsdp_config["fsdp_version"] == 2
+    ddp, fsdp = (load_config_from_file(str(path)) for path in ACCELERATE)
+    assert ddp.distributed_type == "MULTI_GPU" and ddp.mixed_precision == "bf16"
+    assert fsdp.distributed_type == "FSDP" and fsdp.fsdp_config["fsdp_version"] == 2
 
 
 def test_there_are_configs() -> None:

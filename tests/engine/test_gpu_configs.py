@@ -24,8 +24,17 @@ from experiments.speed.gpu_throughput import GpuThroughputConfig, arguments
 ROOT = Path(__file__).parents[2]
 H100 = Device("cuda", 79.6, (9, 0))
 KINDS = {"judge": JudgeConfig, "policy": PolicyConfig}
-FILES = ("best_of_32_13b", "serve_autoj_13b", "serve_autoscaling", "serve_cluster",
-         "serve_fractional", "serve_tensor_parallel", "grpo_7b", "online_dpo_7b", "ppo_7b")  # fmt: skip
+FILES = (
+    "best_of_32_13b",
+    "serve_autoj_13b",
+    "serve_autoscaling",
+    "serve_cluster",
+    "serve_fractional",
+    "serve_tensor_parallel",
+    "grpo_7b",
+    "online_dpo_7b",
+    "ppo_7b",
+)
 KV = 16 * 2**30
 MORE: dict[str, EngineConfig] = {
     "fp8": JudgeConfig(model="llama-2-13b", quantization="fp8_per_tensor"),
