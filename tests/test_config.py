@@ -38,6 +38,8 @@ from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.speed.gpu_figures import GpuFiguresConfig
+from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
@@ -90,6 +92,8 @@ KINDS: dict[str, type[Block]] = {
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
     "gpu_throughput": GpuThroughputConfig,
+    "gpu_figures": GpuFiguresConfig,
+    "gpu_service": GpuServiceConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
     "selection_budget": SelectionBudgetConfig,

@@ -80,7 +80,7 @@ class _VllmModel:
         self._check_wrapper()
         try:
             self._llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(runner=self.runner, **engine_arguments(self.config, self.model))
+                AsyncEngineArgs(runner=self.runner, **self.arguments())
             )
         except Exception as error:
             raise ModelError(
@@ -91,6 +91,10 @@ class _VllmModel:
         # At the latest before the interpreter goes: later vLLM could not, and would say so.
         self._shut_down = weakref.finalize(self, _shut_down, self._llm)
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper)
+
+    def arguments(self) -> dict[str, Any]:
+        """What vLLM's engine is made of."""
+        return engine_arguments(self.config, self.model)
 
     def _check_wrapper(self) -> None:
         """ModelError for a tokenizer that the wrapper cannot use, before any weights are loaded."""

@@ -16,11 +16,12 @@ AMPERE = (8, 0)
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A CPU, or a GPU with its compute capability and its memory."""
+    """A CPU, or a GPU with its memory, its compute capability and its driver's name for it."""
 
     kind: Literal["cpu", "cuda"]
     memory_gib: float = 0.0
     capability: tuple[int, int] = AMPERE
+    name: str = ""
 
     @property
     def half(self) -> Literal["bfloat16", "float16"]:
@@ -46,15 +47,17 @@ def _device(visible: str | None) -> Device:
         import pynvml
     except ImportError:  # torch knows it as well, but only by touching CUDA
         found = torch.cuda.get_device_properties(0)
-        return Device("cuda", found.total_memory / 2**30, (found.major, found.minor))
+        capability = (found.major, found.minor)
+        return Device("cuda", found.total_memory / 2**30, capability, found.name)
     pynvml.nvmlInit()
     try:
         handle = _handle(pynvml, (visible or "0").split(",")[0].strip())
         capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
+        name = pynvml.nvmlDeviceGetName(handle)
     finally:
         pynvml.nvmlShutdown()
-    return Device("cuda", memory / 2**30, tuple(capability))
+    return Device("cuda", memory / 2**30, tuple(capability), name)
 
 
 def _handle(pynvml: Any, name: str) -> Any:

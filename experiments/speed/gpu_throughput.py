@@ -94,19 +94,18 @@ def before(config: GpuThroughputConfig, machine: Machine) -> dict[str, Any]:
 
 def find_device(config: GpuThroughputConfig) -> Machine:
     """The peaks of the device that will be measured."""
-    import torch
-
     if config.device == "cpu":
         if config.machine is None:
             raise ConfigError("device cpu needs `machine`: tflops, memory_gib and bandwidth_gbs")
         return config.machine
-    if not torch.cuda.is_available():
+    found = device_here()
+    if found.kind == "cpu":
         raise ModelError(
             f"no GPU here: {config.model} needs an NVIDIA GPU with room for its weights and KV "
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return config.machine or reported(torch.cuda.get_device_name(0))
+    return config.machine or reported(found.name)
 
 
 def measure(

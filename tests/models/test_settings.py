@@ -95,6 +95,7 @@ class Nvml(SimpleNamespace):
             nvmlDeviceGetHandleByIndex=lambda k: self.asked.append(k) or ("index", k),
             nvmlDeviceGetHandleByUUID=lambda name: self.asked.append(name) or ("uuid", name),
             nvmlDeviceGetCudaComputeCapability=lambda handle: (7, 5),
+            nvmlDeviceGetName=lambda handle: "Tesla T4",
             nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=15 * 2**30),
         )
 
@@ -116,7 +117,7 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
     else:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     try:
-        assert device_here() == Device("cuda", 15.0, (7, 5)) and nvml.asked == [asked]
+        assert device_here() == Device("cuda", 15.0, (7, 5), "Tesla T4") and nvml.asked == [asked]
         assert device_here().half == "float16"
     finally:
         device._device.cache_clear()

@@ -1,4 +1,4 @@
-"""Every trainer in two processes, under each shipped accelerate config: two steps, a stop, the rest.
+"""Every trainer in two processes, by the shipped accelerate configs: two steps, a stop, the rest.
 
 On tiny models of the shipped configs' architectures. accelerate's own launcher reads the files.
 """
