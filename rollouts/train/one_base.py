@@ -1,4 +1,8 @@
-"""Policy and value model on one frozen base, each with an adapter of its own."""
+"""Policy, reference and value model on one frozen base: modules of their own, the same weights.
+
+TRL's PPO makes a reference of the policy by switching its adapter off, which fails in several
+processes.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ WEIGHTS = "value.safetensors"
 ADAPTER = "value"
 
 
-def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[Any, None, Any]:
-    """Policy, no reference (it is the policy without its adapter) and value model; kept: a folder
-    to go on from. Gradients pass through blocks that are recomputed."""
-    value = value_on(base, learner)
+def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[Any, Any, Any]:
+    """Policy and value model, each with an adapter, and between them the reference without one.
+    kept: a folder to go on from. Blocks are recomputed in the backward pass."""
+    reference, value = same_weights(base), value_on(base, learner)
     if kept:
         policy = PeftModel.from_pretrained(base, str(kept / "policy"), is_trainable=True)
         found = load_file(kept / "value" / WEIGHTS)
@@ -31,7 +35,12 @@ def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[A
     for model in (base, value):
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
-    return policy, None, value
+    return policy, reference, value
+
+
+def same_weights(module: Any) -> Any:
+    """A copy of the modules around the same parameters."""
+    return deepcopy(module, {id(p): p for p in module.parameters()})
 
 
 def value_on(base: Any, learner: LearnerConfig) -> Any:
@@ -42,9 +51,7 @@ def value_on(base: Any, learner: LearnerConfig) -> Any:
     with torch.device("meta"):
         value = AutoModelForSequenceClassification.from_config(config)
     name = value.base_model_prefix
-    backbone = getattr(base, name)
-    # A copy of the modules around the same parameters.
-    setattr(value, name, deepcopy(backbone, {id(p): p for p in backbone.parameters()}))
+    setattr(value, name, same_weights(getattr(base, name)))
     value.score = torch.nn.Linear(config.hidden_size, 1, bias=False)
     torch.nn.init.normal_(value.score.weight, std=(config.hidden_size + 1) ** -0.5)
     assert learner.lora_rank is not None

@@ -118,7 +118,7 @@ def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
 
 
 def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[Any, Any, Any]:
-    """Policy, reference (None with LoRA: the policy without its adapter) and value model."""
+    """Policy, reference and value model."""
     first = load_policy(config.learner, learner.path, learner.tokenizer)
     if config.learner.lora_rank is not None:
         return on_one_base(first, config.learner, kept)

@@ -1,4 +1,4 @@
-"""One engine on a GPU, without Ray: it starts, answers, reads slots, and leaves no memory behind."""
+"""Engines on a GPU, without Ray: they start, answer, read slots, and leave no memory behind."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
 from autoj_reward.prompts.render import user_prompt
 
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
 LABELS = [str(n) for n in range(1, 11)]
-QUESTION = "How do I boil an egg? Rating: [["
 
 
 def config(folder: Path, **more: Any) -> EngineConfig:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, os, sys, torch

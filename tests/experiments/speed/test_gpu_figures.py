@@ -64,9 +64,8 @@ def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_part_is_cut_off_when_the_time_is_up(tmp_path: Path) -> None:
-    config = given(
-        tmp_path, slow="print('hello', flush=True); import time; time.sleep(600)", more=""
-    )
+    slow = "print('hello', flush=True); import time; time.sleep(600)"
+    config = given(tmp_path, slow=slow, more="")
     config = config.model_copy(update={"minutes": 0.05})
     text = study(run_of(config))
     found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["measured"]
