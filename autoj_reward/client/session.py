@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import Progress, RewardClient
-from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
+from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.extras import from_extras
 from autoj_reward.journal import Journal
@@ -30,10 +30,12 @@ async def open_judge(
     journal: Journal | None = None,
     progress: Progress | None = None,
     cluster: Cluster | None = None,
+    gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
     """A client of the judge that the config describes; what was started stops at the end.
 
-    cluster: where to put replicas; by default one of its own, gone at the end.
+    cluster: where to put replicas; by default one of its own, gone at the end. gpus: what the Ray
+    of its own sees, as CUDA_VISIBLE_DEVICES has it.
 
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
@@ -63,7 +65,7 @@ async def open_judge(
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
 
-    where = cluster or Cluster()
+    where = cluster or Cluster(gpus)
     try:
         backend = where.deploy_judge(config)
         client = RewardClient(
@@ -120,13 +122,13 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: RewardConfig, *, journal: Journal | None = None, cluster: Cluster | None = None
+    config: JudgedConfig, *, journal: Journal | None = None, gpus: str | None = None
 ) -> AsyncIterator[RewardClient]:
-    """The judge of a reward config: the running service, or one that starts and stops with it, on
-    the given cluster or one of its own."""
+    """The judge of a reward or of one part: the running service, or one that starts and stops with
+    it. gpus: what a Ray that starts with it sees, as CUDA_VISIBLE_DEVICES has it."""
     if config.service:
         opened = open_service(config.service, config.judge, journal=journal)
     else:
-        opened = open_judge(config.judge, journal=journal, cluster=cluster)
+        opened = open_judge(config.judge, journal=journal, gpus=gpus)
     async with opened as client:
         yield client

@@ -17,8 +17,8 @@ import numpy as np
 from autoj_reward.config import load_config
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig
-from autoj_reward.evaluate.metrics import Indices, share
-from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
+from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
+from autoj_reward.evaluate.results import journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict, row_id, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
@@ -59,7 +59,7 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     asked = [(row.query, response) for row in rows for response in row.responses]
     found = rate_all(checked.judge, journal_path(checked, result), asked, "rating")
     values = _by_row(rows, found, checked.view)
-    content = figures(rows, values, Intervals.of(checked))
+    content = figures(rows, values, checked.draws)
     content["cost"] = judging_cost(found)
     kept = [
         {
@@ -144,7 +144,7 @@ def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | 
     return float(np.dot((0.3, 0.3, 0.2, 0.2, 0.01), means))
 
 
-def figures(rows: Sequence[Choice], values: Sequence[Values], intervals: Intervals) -> Figures:
+def figures(rows: Sequence[Choice], values: Sequence[Values], intervals: Draws) -> Figures:
     """Accuracy of every subset in percent, and the mean over subsets."""
     names = list(dict.fromkeys(row.subset for row in rows))
     groups: Figures = {}
@@ -164,7 +164,7 @@ def figures(rows: Sequence[Choice], values: Sequence[Values], intervals: Interva
     return {"overall": {"n": len(rows), "accuracy": mean}, "groups": groups}
 
 
-def _ties(rows: Sequence[Choice], values: Sequence[Values], intervals: Intervals) -> Figures:
+def _ties(rows: Sequence[Choice], values: Sequence[Values], intervals: Draws) -> Figures:
     sides: dict[str, dict[str, Spread | None]] = {"ref": {}, "tied": {}}
     for row, own in zip(rows, values, strict=True):
         if match := TIES_ID.fullmatch(str(row.id)):

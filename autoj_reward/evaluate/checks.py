@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.evaluate.intervals import percent
 from autoj_reward.evaluate.labelled import LABELS
-from autoj_reward.evaluate.metrics import cohen_kappa, percent, spearman
+from autoj_reward.evaluate.metrics import cohen_kappa
 from autoj_reward.types import Judgement, Verdict
 
 MARKUP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |> |\|)|\*\*[^*\n]+\*\*|```", re.MULTILINE)
@@ -109,30 +110,6 @@ def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
         "same": _percent([len(set(row)) == 1 for row in zip(*repeats, strict=True)]),
         "kappa": round(float(np.mean(known)), 4) if known else None,
     }
-
-
-def within_query(
-    values: Sequence[Sequence[float | None]], grades: Sequence[Sequence[float | None]]
-) -> tuple[float | None, int]:
-    """Mean Spearman correlation inside each query, and over how many queries it is defined."""
-    found = []
-    for own, graded in zip(values, grades, strict=True):
-        both = [(v, g) for v, g in zip(own, graded, strict=True) if v is not None and g is not None]
-        rho = spearman([v for v, _ in both], [g for _, g in both])
-        if rho is not None:
-            found.append(rho)
-    return (float(np.mean(found)) if found else None), len(found)
-
-
-def tie_rate(values: Sequence[Sequence[float | None]]) -> float | None:
-    """Share of all pairs of candidates of one query that have the same value."""
-    same = pairs = 0
-    for own in values:
-        known = [v for v in own if v is not None]
-        _, counts = np.unique(known, return_counts=True)
-        same += int((counts * (counts - 1) // 2).sum())
-        pairs += len(known) * (len(known) - 1) // 2
-    return same / pairs if pairs else None
 
 
 def _more(first: float, second: float) -> Verdict | None:

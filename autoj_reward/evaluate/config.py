@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, JudgeConfig, TieBreak, View
+from autoj_reward.evaluate.intervals import Draws
 
 
 class EvaluateConfig(Block):
@@ -23,6 +24,11 @@ class EvaluateConfig(Block):
     sample: int | None = Field(None, ge=1)
     bootstrap: int = Field(2000, ge=1)
     seed: int = 0
+
+    @property
+    def draws(self) -> Draws:
+        """How intervals are drawn."""
+        return Draws(self.bootstrap, self.seed)
 
 
 class PairsConfig(EvaluateConfig):

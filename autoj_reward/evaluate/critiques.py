@@ -15,8 +15,8 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import judge_all, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
-from autoj_reward.evaluate.metrics import percent, share
-from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
+from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
+from autoj_reward.evaluate.results import journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
@@ -76,7 +76,7 @@ def eval_c(
         if checked.sample is not None:
             raise ConfigError("sample: votes from a file are counted on all rows; drop it")
         found = read_votes(votes, data, cases)
-        content = figures(cases, found, Intervals.of(checked))
+        content = figures(cases, found, checked.draws)
         rows = [_row(case, vote) for case, vote in zip(cases, found, strict=True)]
         return _finish(result, checked, votes, sources | {"votes": votes}, content, rows)
 
@@ -101,7 +101,7 @@ def eval_c(
     else:
         texts = [own[i] for i in chosen]
     found, graded = grade(cases, texts, references, checked, result)
-    content = figures(cases, found, Intervals.of(checked))
+    content = figures(cases, found, checked.draws)
     content["grader"] = judge_name(checked.grader)
     content["cost"] = {"judge": judging_cost(judgements), "grader": judging_cost(graded)}
     rows = [
@@ -182,7 +182,7 @@ def grade(
     return tuple(votes), found
 
 
-def figures(cases: Sequence[Case], votes: Sequence[Vote], intervals: Intervals) -> Figures:
+def figures(cases: Sequence[Case], votes: Sequence[Vote], intervals: Draws) -> Figures:
     """Win, tie and lose overall and by group, and how often the critique shown first wins."""
     members = by_group([case.group for case in cases])
     seen = [v.verdict.swapped() if v.exchanged else v.verdict for v in votes]
@@ -196,7 +196,7 @@ def figures(cases: Sequence[Case], votes: Sequence[Vote], intervals: Intervals) 
 
 
 def _shares(
-    cases: Sequence[Case], votes: Sequence[Vote], rows: Sequence[int], intervals: Intervals
+    cases: Sequence[Case], votes: Sequence[Vote], rows: Sequence[int], intervals: Draws
 ) -> Figures:
     said = [votes[i].verdict for i in rows]
     queries = [cases[i].query for i in rows]

@@ -7,8 +7,9 @@ from itertools import combinations
 from pathlib import Path
 
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.metrics import Indices, cohen_kappa, share
-from autoj_reward.evaluate.results import Figures, Intervals, load, load_rows
+from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
+from autoj_reward.evaluate.metrics import cohen_kappa
+from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.io.files import write_json
 
 LABEL = "label"
@@ -21,7 +22,7 @@ def kappa(results: Sequence[str], result: str) -> int:
     verdicts, queries, labels = read_verdicts(results)
     if any(label is not None for label in labels):
         verdicts[LABEL] = labels
-    intervals = Intervals(2000, 0)
+    intervals = Draws()
     rows = [
         {"first": one, "second": two, **agreement(verdicts[one], verdicts[two], queries, intervals)}
         for one, two in combinations(verdicts, 2)
@@ -38,7 +39,7 @@ def agreement(
     first: Sequence[Hashable],
     second: Sequence[Hashable],
     queries: Sequence[str],
-    intervals: Intervals,
+    intervals: Draws,
 ) -> Figures:
     """Share of equal verdicts, and kappa; inconsistent and failed are verdicts of their own."""
 

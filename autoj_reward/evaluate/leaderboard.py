@@ -16,8 +16,9 @@ from string import Template
 from typing import Any
 
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.leaderboard_tables import section
-from autoj_reward.evaluate.results import Figures, load, load_rows
+from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.io.files import to_json, write_text
 from autoj_reward.io.page import data_block, esc, num, plural, visible
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.results import Figures
+from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.page import esc, num
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,20 +29,6 @@ THRESHOLDS = tuple(step / 100 for step in range(201))
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A figure, its 95 % bootstrap interval, and the number of rows behind it.
-
-    value: None if the figure is undefined. low, high: None if there is nothing to resample or
-    more than one resample in twenty is undefined.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
 class Position:
     """Which place in the prompt a judge prefers, over rows whose both orders gave a verdict.
 
@@ -58,27 +43,6 @@ class Position:
     always_first: int
     always_second: int
     half_tie: int
-
-
-def estimate_text(figure: Mapping[str, Any] | None) -> str:
-    """An `Estimate` as plain data, with three decimals and its interval."""
-    if figure is None:
-        return ""
-    if figure["value"] is None:
-        return "undefined"
-    if figure["low"] is None:
-        return f"{figure['value']:.3f}"
-    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
-
-
-def rounded(value: float | None, digits: int) -> float | None:
-    """A figure as result files hold it; None stays None."""
-    return None if value is None else round(value, digits)
-
-
-def percent(share: float | None) -> float | None:
-    """A share as percentage with two decimals; None stays None."""
-    return None if share is None else round(100 * share, 2)
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
@@ -125,58 +89,10 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
     return None if chance == 1 else (observed - chance) / (1 - chance)
 
 
-def bootstrap(
-    statistic: Statistic,
-    n_rows: int,
-    *,
-    groups: Sequence[Hashable] | None = None,
-    rounds: int = 2000,
-    seed: int = 0,
-) -> Estimate:
-    """The statistic of all rows with its percentile 95 % interval.
-
-    groups: one name a row; whole groups are drawn, since rows of one query are not independent.
-    The same rows, groups, rounds and seed give the same resamples.
-    """
-    everything = np.arange(n_rows)
-    if n_rows == 0:
-        return Estimate(None, None, None, 0)
-    value = statistic(everything)
-    members = (
-        _members(groups) if groups is not None else [everything[i : i + 1] for i in range(n_rows)]
-    )
-    if value is None or len(members) < 2:
-        return Estimate(value, None, None, n_rows)
-    rng = np.random.default_rng(seed)
-    drawn = (rng.integers(len(members), size=len(members)) for _ in range(rounds))
-    found = [statistic(np.concatenate([members[i] for i in draw])) for draw in drawn]
-    known = [figure for figure in found if figure is not None]
-    if len(known) < 0.95 * rounds:
-        return Estimate(value, None, None, n_rows)
-    low, high = np.percentile(known, [2.5, 97.5])
-    return Estimate(value, float(low), float(high), n_rows)
-
-
 def correlation(measure: Correlation, x: ArrayLike, y: ArrayLike) -> Statistic:
     """The statistic that is `pearson` or `spearman` of the rows' x and y."""
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     return lambda rows: measure(a[rows], b[rows])
-
-
-def difference(first: Statistic, second: Statistic) -> Statistic:
-    """The first statistic less the second on the same rows, for a paired bootstrap."""
-
-    def less(rows: Indices) -> float | None:
-        a, b = first(rows), second(rows)
-        return None if a is None or b is None else a - b
-
-    return less
-
-
-def share(hits: ArrayLike) -> Statistic:
-    """The statistic that is the share of rows with a hit."""
-    array = np.asarray(hits, dtype=float)
-    return lambda rows: float(array[rows].mean()) if rows.size else None
 
 
 def joint(forward: Shown, backward: Shown) -> Verdict:
@@ -261,11 +177,3 @@ def _numbers(values: ArrayLike) -> NDArray[np.float64]:
     if not np.isfinite(array).all():
         raise ValueError("a number is not finite")
     return array
-
-
-def _members(groups: Sequence[Hashable]) -> list[Indices]:
-    """The rows of each group, groups in order of appearance."""
-    found: dict[Hashable, list[int]] = {}
-    for row, name in enumerate(groups):
-        found.setdefault(name, []).append(row)
-    return [np.array(rows) for rows in found.values()]

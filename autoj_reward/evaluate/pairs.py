@@ -14,6 +14,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate import checks
 from autoj_reward.evaluate.ask import compare_all, rate_all, require_protocol
 from autoj_reward.evaluate.config import PairsConfig
+from autoj_reward.evaluate.intervals import Draws, Figures, percent, rounded, share
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import (
     Shown,
@@ -21,15 +22,12 @@ from autoj_reward.evaluate.metrics import (
     cohen_kappa,
     consistent,
     joint,
-    percent,
     pointwise_verdicts,
     position,
-    rounded,
     search_tie_threshold,
-    share,
 )
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
+from autoj_reward.evaluate.results import journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import (
     by_group,
     choice,
@@ -138,7 +136,7 @@ def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdi
     return Verdicts(said, None, tuple(sides), extra)
 
 
-def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Intervals) -> Figures:
+def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Draws) -> Figures:
     """Overall and by group; the biases; agreement beyond chance."""
     members = by_group([pair.group for pair in pairs])
     responses, labels = [p.responses for p in pairs], [p.label for p in pairs]
@@ -159,7 +157,7 @@ def figures(pairs: Sequence[Pair], found: Verdicts, intervals: Intervals) -> Fig
 
 
 def _shares(
-    pairs: Sequence[Pair], found: Verdicts, rows: Sequence[int], intervals: Intervals
+    pairs: Sequence[Pair], found: Verdicts, rows: Sequence[int], intervals: Draws
 ) -> Figures:
     own = [found.joint[i] for i in rows]
     labels = [pairs[i].label for i in rows]
@@ -199,7 +197,7 @@ def _finish(
     config: PairsConfig,
     verdicts: str | None,
 ) -> int:
-    content = figures(pairs, found, Intervals.of(config))
+    content = figures(pairs, found, config.draws)
     if found.judgements:
         content["cost"] = judging_cost([j for row in found.judgements for j in row])
     rows = [_row(i, pair, found) for i, pair in enumerate(pairs)]

@@ -17,22 +17,9 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.config import RankingConfig
-from autoj_reward.evaluate.metrics import (
-    Correlation,
-    Indices,
-    correlation,
-    kendall,
-    pearson,
-    spearman,
-)
-from autoj_reward.evaluate.results import (
-    Figures,
-    Intervals,
-    beside,
-    journal_path,
-    judging_cost,
-    save,
-)
+from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
+from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
+from autoj_reward.evaluate.results import beside, journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
 from autoj_reward.io.chart import scatter
@@ -58,7 +45,7 @@ def ranking(
 ) -> int:
     """Correlation of a judge's ranking of systems with a leaderboard's."""
     checked = load_config(RankingConfig, config, sets)
-    intervals = Intervals.of(checked)
+    intervals = checked.draws
     if table is not None and data is None and leaderboard is None:
         standings = read_table(table)
         content = figures(standings, intervals)
@@ -73,14 +60,14 @@ def ranking(
     asked = [(text, outputs[system][text]) for text in instructions for system in outputs]
     found = rate_all(checked.judge, journal_path(checked, result), asked, "rating systems")
     ratings = by_system(found, len(outputs), checked.view)
-    means = {name: _mean(own) for name, own in zip(outputs, ratings, strict=True)}
-    if silent := [name for name, mean in means.items() if mean is None]:
+    means = {name: mean(own) for name, own in zip(outputs, ratings, strict=True)}
+    if silent := [name for name, rating in means.items() if rating is None]:
         raise EngineUnavailable(
             f"the judge gave no {checked.view} for any output of {', '.join(silent)}: see the "
             "reasons in the journal, or choose another view"
         )
     standings = tuple(
-        Standing(name, mean, known[name]) for name, mean in means.items() if mean is not None
+        Standing(name, rating, known[name]) for name, rating in means.items() if rating is not None
     )
     content = figures(standings, intervals)
     content["instructions"] = len(instructions)
@@ -98,7 +85,7 @@ def by_system(found: Sequence[Judgement], systems: int, view: str) -> Ratings:
     return numbers.reshape(-1, systems).T
 
 
-def figures(standings: Sequence[Standing], intervals: Intervals) -> Figures:
+def figures(standings: Sequence[Standing], intervals: Draws) -> Figures:
     """Correlations with intervals over systems, and where the two rankings differ."""
     own = [s.rating for s in standings]
     theirs = [s.reference for s in standings]
@@ -125,16 +112,14 @@ def figures(standings: Sequence[Standing], intervals: Intervals) -> Figures:
     return {"overall": overall, "systems": rows}
 
 
-def over_instructions(
-    ratings: Ratings, standings: Sequence[Standing], intervals: Intervals
-) -> Figures:
+def over_instructions(ratings: Ratings, standings: Sequence[Standing], intervals: Draws) -> Figures:
     """The same correlations with intervals over instructions: these systems, other questions."""
     theirs = [s.reference for s in standings]
     found: Figures = {}
     for name, measure in CORRELATIONS.items():
 
         def statistic(rows: Indices, measure: Correlation = measure) -> float | None:
-            means = [_mean(own) for own in ratings[:, rows]]
+            means = [mean(own) for own in ratings[:, rows]]
             return None if None in means else measure(means, theirs)  # type: ignore[arg-type]
 
         found |= intervals.number(name, statistic, range(ratings.shape[1]))
@@ -145,23 +130,14 @@ def _add_own_intervals(
     rows: list[dict[str, Any]],
     systems: dict[str, dict[str, str]],
     ratings: Ratings,
-    intervals: Intervals,
+    intervals: Draws,
 ) -> None:
     """Each system's mean rating with its interval, and how many outputs got none."""
     places = {name: i for i, name in enumerate(systems)}
     for row in rows:
         own = ratings[places[row["system"]]]
-
-        def statistic(picked: Indices, own: Ratings = own) -> float | None:
-            return _mean(own[picked])
-
-        row |= intervals.number("rating", statistic, range(len(own)))
+        row |= intervals.number("rating", share(own), range(len(own)))
         row["abstained"] = int(np.isnan(own).sum())
-
-
-def _mean(values: Ratings) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None
 
 
 def _ranks(values: Sequence[float]) -> list[int]:

@@ -8,56 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
-from autoj_reward.evaluate.metrics import Statistic, bootstrap, percent, rounded
+from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.io.files import to_json, write_json, write_jsonl
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
-from autoj_reward.types import Judgement
-
-Figures = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """How intervals are drawn."""
-
-    rounds: int
-    seed: int
-
-    @classmethod
-    def of(cls, config: EvaluateConfig) -> Intervals:
-        return cls(config.bootstrap, config.seed)
-
-    def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
-        """A share of rows as percentage with two decimals, and its interval.
-
-        groups: one name a row; rows of one group are drawn together.
-        """
-        return self._figure(name, statistic, groups, percent)
-
-    def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
-        """A figure with six decimals, so that rounding it again does no harm, and its interval."""
-        return self._figure(name, statistic, groups, lambda value: rounded(value, 6))
-
-    def _figure(
-        self,
-        name: str,
-        statistic: Statistic,
-        groups: Sequence[Hashable],
-        show: Callable[[float | None], float | None],
-    ) -> Figures:
-        found = bootstrap(statistic, len(groups), groups=groups, rounds=self.rounds, seed=self.seed)
-
-        value, *ends = (show(figure) for figure in (found.value, found.low, found.high))
-        return {name: value, f"{name}_95": ends}
+from autoj_reward.types import Judgement, Usage
 
 
 def journal_path(config: EvaluateConfig, result: str) -> Path:
@@ -74,21 +38,12 @@ def beside(result: str, ending: str) -> Path:
 def judging_cost(judgements: Sequence[Judgement]) -> Figures:
     """Judgements, how they ended, and the mean cost of one: tokens, and seconds in the replica."""
     n = len(judgements)
-    outcomes: dict[str, int] = {}
-    for judgement in judgements:
-        outcomes[judgement.outcome.value] = outcomes.get(judgement.outcome.value, 0) + 1
-    uses = [judgement.usage for judgement in judgements]
-    means = {
-        "tokens_in": sum(u.tokens_in for u in uses),
-        "tokens_cached": sum(u.tokens_cached for u in uses),
-        "tokens_out": sum(u.tokens_out for u in uses),
-        "latency_s": sum(u.latency_s for u in uses),
-    }
+    total = asdict(sum((judgement.usage for judgement in judgements), Usage()))
     return {
         "judgements": n,
-        "outcomes": outcomes,
+        "outcomes": dict(Counter(judgement.outcome.value for judgement in judgements)),
         "forced": sum(judgement.forced for judgement in judgements),
-        "mean": {name: round(total / n, 3) if n else None for name, total in means.items()},
+        "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
     }
 
 

@@ -20,7 +20,8 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
 from autoj_reward.evaluate.config import SelectionConfig
-from autoj_reward.evaluate.results import Figures, Intervals, journal_path, judging_cost, save
+from autoj_reward.evaluate.intervals import Figures
+from autoj_reward.evaluate.results import journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.selection_figures import Chosen, figures
 from autoj_reward.journal import Journal
@@ -64,7 +65,7 @@ def eval_r(
         values = [row.scores[grades] for row in rows]
     else:
         values, graded = grade(rows, chosen, checked, result)
-    content = figures(rows, judged, chosen, values, checked.view, Intervals.of(checked))
+    content = figures(rows, judged, chosen, values, checked.view, checked.draws)
     content["grader"] = grades or judge_name(checked.grader)
     spent = [] if scores else [judgement for row in judged for judgement in row]
     content["cost"] = {"judge": judging_cost(spent), "grader": judging_cost(graded)}

@@ -7,26 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autoj_reward.evaluate import checks
 from autoj_reward.evaluate.candidates import Candidates, Scores
-from autoj_reward.evaluate.metrics import (
-    Indices,
-    Statistic,
-    correlation,
-    pearson,
+from autoj_reward.evaluate.intervals import (
+    Array,
+    Draws,
+    Figures,
+    mean,
     percent,
+    ratio,
     rounded,
-    spearman,
+    share,
 )
-from autoj_reward.evaluate.results import Figures, Intervals
+from autoj_reward.evaluate.metrics import correlation, pearson, spearman
+from autoj_reward.evaluate.within_query import orders, tie_counts
 from autoj_reward.types import Judgement, Selection
 
 Chosen = Mapping[str, Mapping[int, Selection]]
 """Tie-break to N to choice, for one row; `configured` is the run's own tie-break."""
 CONFIGURED = "configured"
-Values = NDArray[np.float64]
 
 
 def figures(
@@ -35,7 +34,7 @@ def figures(
     chosen: Sequence[Chosen],
     grades: Sequence[Scores],
     view: str,
-    intervals: Intervals,
+    intervals: Draws,
 ) -> Figures:
     """By base model and N: the mean grade of the chosen; over all that was graded: correlations.
 
@@ -49,7 +48,7 @@ def figures(
         "overall": _correlations(rows, values, grades, range(len(rows)), intervals),
         "bases": {
             base: _correlations(rows, values, grades, members, intervals)
-            | {"ties": percent(checks.tie_rate([values[i] for i in members]))}
+            | {"ties": percent(_tie_rate([values[i] for i in members]))}
             | {"best_of": _sizes(rows, chosen, values, grades, members, intervals)}
             for base, members in own.items()
         },
@@ -61,7 +60,7 @@ def _correlations(
     values: Sequence[Sequence[float | None]],
     grades: Sequence[Scores],
     members: Sequence[int],
-    intervals: Intervals,
+    intervals: Draws,
 ) -> Figures:
     """Over every candidate that has both a rating and a grade (paper, section 6.3)."""
     both = [
@@ -74,8 +73,14 @@ def _correlations(
     found: Figures = {"queries": len(members), "n": len(both)}
     for name, measure in (("pearson", pearson), ("spearman", spearman)):
         found |= intervals.number(name, correlation(measure, x, y), queries)
-    mean, n = checks.within_query([values[i] for i in members], [grades[i] for i in members])
-    return found | {"within_query": {"spearman": rounded(mean, 6), "queries": n}}
+    inside = orders([values[i] for i in members], [grades[i][: len(values[i])] for i in members])
+    known = int((~np.isnan(inside)).sum())
+    return found | {"within_query": {"spearman": rounded(mean(inside), 6), "queries": known}}
+
+
+def _tie_rate(values: Sequence[Sequence[float | None]]) -> float | None:
+    """Share of all pairs of candidates of one query that have the same value."""
+    return ratio(*tie_counts(values).T)(np.arange(len(values)))
 
 
 def _sizes(
@@ -84,7 +89,7 @@ def _sizes(
     values: Sequence[Sequence[float | None]],
     grades: Sequence[Scores],
     members: Sequence[int],
-    intervals: Intervals,
+    intervals: Draws,
 ) -> Figures:
     found: Figures = {}
     for size in chosen[members[0]][CONFIGURED]:
@@ -94,13 +99,13 @@ def _sizes(
         best = _graded(own, grades, members)
         one: dict[str, Any] = {
             "n": int((~np.isnan(best)).sum()),
-            **intervals.number("grade", _mean_of(best), queries),
+            **intervals.number("grade", share(best), queries),
             "decided_by": dict(Counter(selection.rule for selection in own)),
             "tied": percent(float(np.mean([bool(selection.tied) for selection in own]))),
         }
         one["other_tie_breaks"] = {
             rule: {
-                "grade": rounded(_mean(_graded(other, grades, members)), 6),
+                "grade": rounded(mean(_graded(other, grades, members)), 6),
                 "other_choice": percent(
                     float(np.mean([a.index != b.index for a, b in zip(own, other, strict=True)]))
                 ),
@@ -115,32 +120,18 @@ def _sizes(
 
 
 def _gain(
-    best: Values, grades: Sequence[Scores], queries: Sequence[str], intervals: Intervals
+    best: Array, grades: Sequence[Scores], queries: Sequence[str], intervals: Draws
 ) -> Figures:
     """What a random choice, and the best one, would get; and where between them the judge is."""
     every = np.array(grades, dtype=float)
-    mean, top = every.mean(axis=1), every.max(axis=1)
-
-    def recovered(rows: Indices) -> float | None:
-        possible = float((top - mean)[rows].sum())
-        return float((best - mean)[rows].sum()) / possible if possible > 0 else None
-
+    chance, top = every.mean(axis=1), every.max(axis=1)
     return {
-        "random_grade": rounded(_mean(mean), 6),
-        "best_grade": rounded(_mean(top), 6),
-        **intervals.percent("gain_recovered", recovered, queries),
+        "random_grade": rounded(mean(chance), 6),
+        "best_grade": rounded(mean(top), 6),
+        **intervals.percent("gain_recovered", ratio(best - chance, top - chance), queries),
     }
 
 
-def _graded(picks: Sequence[Selection], grades: Sequence[Scores], members: Sequence[int]) -> Values:
+def _graded(picks: Sequence[Selection], grades: Sequence[Scores], members: Sequence[int]) -> Array:
     found = [grades[i][pick.index] for i, pick in zip(members, picks, strict=True)]
     return np.array([np.nan if grade is None else grade for grade in found], dtype=float)
-
-
-def _mean(values: Values) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None
-
-
-def _mean_of(values: Values) -> Statistic:
-    return lambda rows: _mean(values[rows])

@@ -6,13 +6,19 @@ Pure functions over the responses of one query, and their means over queries.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from autoj_reward.evaluate.metrics import spearman
+from autoj_reward.evaluate.intervals import Array
+from autoj_reward.evaluate.metrics import Correlation, spearman
+
+Numbers = Sequence[float | None] | Array
+"""Of the responses to one query; None and nan are unknown."""
 
 
 class WithinQuery(NamedTuple):
@@ -45,25 +51,61 @@ def order_given_length(query: WithinQuery) -> float | None:
     return (both - of_values * of_grades) / math.sqrt(left) if left > 1e-12 else None
 
 
-def gain(values: Sequence[float], grades: Sequence[float], n: int) -> float:
-    """Mean grade of the response with the highest value of `n`, over all ways to draw n of them,
-    less the mean of all grades. Of equal values each is as likely to be taken."""
+def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
+    """Mean grade of the response with the highest value of `n`, over all ways to draw n of them.
+
+    Of equal values each is as likely to be taken; nan is equal and lowest. With the responses in
+    blocks of equal value, of which block b covers ranks l_b+1 .. u_b of N:
+        sum_b mean grade of b * (C(u_b, n) - C(l_b, n)) / C(N, n).
+    ValueError for n outside 1..N.
+    """
     value, grade = np.asarray(values, float), np.asarray(grades, float)
-    levels, level = np.unique(value, return_inverse=True)
     size = len(value)
-    below = np.concatenate([[0], np.cumsum(np.bincount(level))])
-    ways = np.array([math.comb(int(k), n) for k in below], dtype=float) / math.comb(size, n)
-    means = np.bincount(level, grade) / np.bincount(level)
-    return float(means @ np.diff(ways) - grade.mean()) if len(levels) else 0.0
+    if not 1 <= n <= size:
+        raise ValueError(f"best of {n} is outside 1..{size}, the number of responses")
+    _, level, counts = np.unique(
+        np.where(np.isnan(value), -np.inf, value), return_inverse=True, return_counts=True
+    )
+    upto = np.concatenate([[0], np.cumsum(counts)])
+    ways = [_share(int(k), size, n) for k in upto]
+    return float(np.bincount(level, grade) / counts @ np.diff(ways))
 
 
-def recovered(queries: Sequence[WithinQuery], n: int) -> float | None:
-    """Of what an oracle gains over a random choice by the best of `n`, the share that the values
-    gain; queries with fewer responses are left out. None if there is nothing to gain."""
-    usable = [query for query in queries if len(query.grades) >= n]
-    whole = sum(gain(query.grades, query.grades, n) for query in usable)
-    got = sum(gain(query.values, query.grades, n) for query in usable)
-    return got / whole if whole > 0 else None
+@lru_cache(maxsize=4096)
+def _share(k: int, size: int, n: int) -> float:
+    """Probability that all of n that are drawn are among the lowest k."""
+    return math.comb(k, n) / math.comb(size, n)
+
+
+def gain(values: ArrayLike, grades: ArrayLike, n: int) -> float:
+    """What `best_drawn` is above the mean of all grades."""
+    return best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
+
+
+def orders(
+    values: Iterable[Numbers],
+    grades: Iterable[Numbers],
+    measure: Correlation = spearman,
+) -> Array:
+    """The correlation inside each query over the responses with both; nan where undefined."""
+    found = []
+    for own, graded in zip(values, grades, strict=True):
+        value, grade = np.array(own, dtype=float), np.array(graded, dtype=float)
+        known = ~(np.isnan(value) | np.isnan(grade))
+        r = measure(value[known], grade[known])
+        found.append(math.nan if r is None else r)
+    return np.array(found)
+
+
+def tie_counts(values: Iterable[Numbers]) -> Array:
+    """(pairs of equal value, pairs) of each query's known responses: [queries, 2]."""
+    found = []
+    for own in values:
+        known = np.array(own, dtype=float)
+        known = known[~np.isnan(known)]
+        _, counts = np.unique(known, return_counts=True)
+        found.append([int((counts * (counts - 1) // 2).sum()), math.comb(len(known), 2)])
+    return np.array(found, dtype=float).reshape(-1, 2)
 
 
 def summary(queries: Sequence[WithinQuery]) -> dict[str, float]:

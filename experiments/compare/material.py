@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autoj_reward.evaluate.intervals import Draws, Statistic, share
 from autoj_reward.evaluate.labelled import (
     Compared,
     Rated,
@@ -21,20 +22,17 @@ from autoj_reward.evaluate.labelled import (
     read_rated,
 )
 from autoj_reward.evaluate.metrics import (
-    Statistic,
     agrees,
     correlation,
     pearson,
     pointwise_verdicts,
     search_tie_threshold,
-    share,
     spearman,
 )
 from autoj_reward.io.rows import Rows, require_usable
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.types import BadRow, JudgeInput, Verdict
 from experiments.compare.panel import PanelConfig
-from experiments.draws import Draws
 
 Row = TypeVar("Row", Rated, Compared)
 Values = Sequence[float | None]

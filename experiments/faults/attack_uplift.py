@@ -31,7 +31,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Prepared
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.metrics import Estimate, bootstrap, share
+from autoj_reward.evaluate.intervals import Estimate, bootstrap, share
 from autoj_reward.journal import Journal
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge

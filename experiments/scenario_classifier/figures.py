@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from autoj_reward.evaluate.metrics import Estimate, Indices, Statistic, difference, share
+from autoj_reward.evaluate.intervals import Draws, Estimate, Indices, Statistic, difference, share
 from autoj_reward.scenarios.linear import Classified
-from experiments.draws import Draws
 
 BINS = 10
 

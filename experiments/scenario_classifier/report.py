@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoj_reward.evaluate.metrics import estimate_text
+from autoj_reward.evaluate.intervals import estimate_text
 from experiments.tables import report, tabled
 
 NAMES = {

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.extras import from_extras
 from autoj_reward.trainer.reward import RewardModel
-
-if TYPE_CHECKING:
-    from autoj_reward.replicas.cluster import Cluster
 
 
 def is_main_process() -> bool:
@@ -33,38 +28,59 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
     Raises ConfigError where several training processes would each start a judge, and for one GPU
     without stated parts.
     """
-    if config.service is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if config.started and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
             "several training processes share one judge: start it with `autoj serve` and name its "
             "address in reward.service"
         )
-    own_judge = config.service is None and config.judge.on_replicas
-    with ExitStack() as stack:
-        if own_judge:
-            model = _share_out(config, threads, stack)
-        else:
-            if threads:
-                _keep(threads)
-            model = stack.enter_context(closing(RewardModel(config)))
+    own_judge = any(judge.on_replicas for judge in config.started)
+    gpus = _shared_out_gpus(config.started) if own_judge else None
+    model = RewardModel(config, gpus)
+    try:
+        if own_judge and gpus is None:
+            _share_out_cores(model, threads)
+        elif threads:
+            _keep(threads)
         model.open()
         yield model
+    finally:
+        model.close()
 
 
-def _share_out(config: RewardConfig, threads: int | None, stack: ExitStack) -> RewardModel:
-    """A reward model whose replicas have a place of their own, and this process another."""
+def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
+    """Let this process see one GPU from here on; the GPUs for the Ray of its judges, by
+    CUDA_VISIBLE_DEVICES. None without any."""
     import torch
 
-    gpus = torch.cuda.device_count()  # by the driver: CUDA is not touched before it is settled
-    if gpus:
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
-        first, _, others = shown.partition(",")
-        if gpus == 1:
-            _require_parts(config.judge)
-        # From here on this process sees its own GPU, and Ray's the ones that it is started with.
-        os.environ["CUDA_VISIBLE_DEVICES"] = first
-        cluster = stack.enter_context(closing(_cluster(others or first)))
-        return stack.enter_context(closing(RewardModel(config, cluster)))
-    model = stack.enter_context(closing(RewardModel(config)))
+    gpus = torch.cuda.device_count()  # asks the driver: CUDA is not touched before this is settled
+    if not gpus:
+        return None
+    if gpus == 1:
+        _require_shares(judges)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    first, _, others = shown.partition(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = first
+    return others or first
+
+
+def _require_shares(judges: Sequence[JudgeConfig]) -> None:
+    """ConfigError unless judges that share the trainer's only GPU say how much of it is theirs."""
+    share = 0.0
+    for judge in judges:
+        most = judge.serve.max_replicas or judge.serve.replicas
+        stated = isinstance(most, int) and judge.serve.num_gpus and judge.kv_cache_gib
+        share += most * judge.serve.num_gpus if stated else 1.0  # type: ignore[operator]
+    if share >= 1:
+        raise ConfigError(
+            "one GPU for the trainer and its judge: state the judge's part, for example "
+            "--set reward.judge.serve.replicas=1 --set reward.judge.serve.num_gpus=0.4 "
+            "--set reward.judge.kv_cache_gib=8, so that vLLM leaves the rest alone; or name a "
+            "service on another GPU in reward.service"
+        )
+
+
+def _share_out_cores(model: RewardModel, threads: int | None) -> None:
+    """Open the model where the judge's processes belong, then go where the trainer does."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         own = threads or max(1, len(cores) // 2)
@@ -73,29 +89,6 @@ def _share_out(config: RewardConfig, threads: int | None, stack: ExitStack) -> R
         model.open()
         os.sched_setaffinity(0, cores)
         _keep(own)
-    return model
-
-
-def _cluster(gpus: str) -> Cluster:
-    with from_extras():
-        from autoj_reward.replicas.cluster import Cluster
-
-    return Cluster(gpus)
-
-
-def _require_parts(judge: JudgeConfig) -> None:
-    """ConfigError unless a judge that shares the trainer's only GPU says how much of it is its."""
-    serve = judge.serve
-    most = serve.max_replicas or serve.replicas
-    share = (serve.num_gpus or 1.0) * (most if isinstance(most, int) else 1)
-    if isinstance(most, int) and 0 < share < 1 and judge.kv_cache_gib is not None:
-        return
-    raise ConfigError(
-        "one GPU for the trainer and its judge: state the judge's part, for example "
-        "--set reward.judge.serve.replicas=1 --set reward.judge.serve.num_gpus=0.4 "
-        "--set reward.judge.kv_cache_gib=8, so that vLLM leaves the rest alone; or name a service "
-        "on another GPU in reward.service"
-    )
 
 
 def _keep(threads: int) -> None:

@@ -8,22 +8,20 @@ import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
+from autoj_reward.evaluate.intervals import bootstrap, difference, share
 from autoj_reward.evaluate.metrics import (
     Shown,
     agreement,
     agrees,
-    bootstrap,
     cohen_kappa,
     consistency,
     correlation,
-    difference,
     joint,
     kendall,
     pearson,
     pointwise_verdicts,
     position,
     search_tie_threshold,
-    share,
     spearman,
 )
 from autoj_reward.types import Verdict
@@ -78,7 +76,7 @@ def test_a_correlation_stays_in_its_range() -> None:
     assert pearson(x, x) == 1
 
 
-# Intervals.
+# Draws.
 
 
 def test_the_interval_of_a_share() -> None:

@@ -74,6 +74,12 @@ def test_a_judge_and_a_grader(tmp_path: Path) -> None:
     assert len(log.read_text().splitlines()) == 8  # and those on record are not asked again
 
 
+def test_a_row_may_have_more_candidates_than_the_largest_n(tmp_path: Path) -> None:
+    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
+    assert evaluate("--data", data, "--json", out, *FAKE, "--set", "sizes=[2]") == 0
+    assert load(out)["bases"]["llama-2-7b-chat"]["best_of"]["2"]["grade"] == 5.0
+
+
 def test_equals_are_compared(tmp_path: Path) -> None:
     equal = json.dumps({f"{text} 0": 7 for text in ("a", "bb", "ccc", "dddd")})
     data, out = write(tmp_path / "r.jsonl", [row()]), str(tmp_path / "o.json")

@@ -12,7 +12,6 @@ from autoj_reward.evaluate.within_query import (
     gain,
     order,
     order_given_length,
-    recovered,
     summary,
 )
 
@@ -57,22 +56,10 @@ def test_the_gain_is_the_mean_over_every_way_to_draw(n: int, ties: int | None) -
     )
 
 
-def test_an_oracle_recovers_everything_and_its_contrary_less_than_nothing() -> None:
-    queries = [drawn(seed) for seed in range(4)]
-    oracle = [query._replace(values=query.grades) for query in queries]
-    worst = [query._replace(values=[-g for g in query.grades]) for query in queries]
-    assert recovered(oracle, 10) == pytest.approx(1)
-    assert (recovered(worst, 10) or 0.0) < 0
-    assert recovered([query._replace(values=[0.0] * 30) for query in queries], 10) == pytest.approx(
-        0, abs=1e-9
-    )
-
-
 @pytest.mark.parametrize(
     "queries", [[], [WithinQuery([1, 2], [3, 3], [4, 5])]], ids=["none", "equal grades"]
 )
-def test_nothing_to_gain(queries: list[WithinQuery]) -> None:
-    assert recovered(queries, 2) is None
+def test_nothing_to_order(queries: list[WithinQuery]) -> None:
     assert summary(queries) == {}
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autoj_reward.evaluate.metrics import Estimate, Indices, Shown, Statistic
-from experiments.compare.ablation.measures import Scored, gold_of_best, ratio
-from experiments.draws import Array, Draws
+from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Indices, Statistic, ratio
+from autoj_reward.evaluate.metrics import Shown
+from autoj_reward.evaluate.within_query import best_drawn
+from experiments.compare.ablation.measures import Scored
 from rollouts.best_of_n.curve import best_of_n_curve
 
 CONFIDENT = 1.0
@@ -106,7 +107,7 @@ def confident_disagreement(
         apart = np.abs(score[i] - score[j]) > CONFIDENT * sd
         counts.append([float((same & apart).sum()), float(same.sum())])
     table = np.array(counts)
-    return {"rate": draws.over(ratio(table), len(groups)), "pairs": int(table[:, 1].sum())}
+    return {"rate": draws.over(ratio(*table.T), len(groups)), "pairs": int(table[:, 1].sum())}
 
 
 def position(groups: Sequence[Scored], draws: Draws) -> dict[str, object]:
@@ -120,11 +121,11 @@ def position(groups: Sequence[Scored], draws: Draws) -> dict[str, object]:
     for name, equal in (("first_share", False), ("equal_gold", True)):
         counts = [_shown_first(_pairs(group, equal)) for group in groups]
         table = np.array(counts, dtype=float)
-        found[name] = draws.over(ratio(table), len(groups))
+        found[name] = draws.over(ratio(*table.T), len(groups))
         found[f"{name}_verdicts"] = int(table[:, 1].sum())
     agreed = np.array([_agreed(_pairs(group, False)) for group in groups], dtype=float)
     return found | {
-        "consistency": draws.over(ratio(agreed), len(groups)),
+        "consistency": draws.over(ratio(*agreed.T), len(groups)),
         "pairs": int(agreed[:, 1].sum()),
         "failed": sum(None in shown for group in groups for shown in group.matches.values()),
     }
@@ -168,7 +169,7 @@ def over_optimization(groups: Sequence[Scored], reward: str, draws: Draws) -> di
     curves = [dict(best_of_n_curve(map(float, g.scores[reward]), sizes)) for g in whole]
     points = []
     for size in sizes:
-        chosen = np.array([gold_of_best(g.gold, g.scores[reward], size) for g in whole])
+        chosen = np.array([best_drawn(g.scores[reward], g.gold, size) for g in whole])
         gain = chosen - np.array([g.gold.mean() for g in whole])
         risen = np.array([c[size] - c[1] for c in curves])
         points.append(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.evaluate.intervals import Draws
 from experiments.compare.ablation.bias import (
     confident_disagreement,
     over_optimization,
@@ -36,7 +37,6 @@ from experiments.compare.ablation.rewards import (
 )
 from experiments.compare.material import Material
 from experiments.compare.panel import Answers
-from experiments.draws import Draws
 
 PROXIES = ("direct", "scalar")
 """The rewards whose over-optimization is measured: both score every candidate."""

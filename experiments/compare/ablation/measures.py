@@ -7,27 +7,15 @@ out of correlations and pairs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
-from autoj_reward.evaluate.metrics import (
-    Correlation,
-    Estimate,
-    Indices,
-    Shown,
-    Statistic,
-    correlation,
-    difference,
-    joint,
-    pearson,
-    spearman,
-)
+from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Statistic, difference, ratio
+from autoj_reward.evaluate.metrics import Correlation, Shown, correlation, joint, pearson, spearman
+from autoj_reward.evaluate.within_query import best_drawn, orders, tie_counts
 from autoj_reward.types import Verdict
-from experiments.draws import Array, Draws
 from rollouts.best_of_n.curve import default_sizes
 
 KNOCKOUT = "knockout"
@@ -49,31 +37,6 @@ class Scored:
     gold: Array
     scores: Mapping[str, Array]
     matches: Mapping[tuple[int, int], tuple[Shown, Shown]] = field(default_factory=dict)
-
-
-@lru_cache(maxsize=4096)
-def _share(below: int, upto: int, n: int, size: int) -> float:
-    """Probability that the best of a random subset stands at ranks below+1 .. upto of n."""
-    return (math.comb(upto, size) - math.comb(below, size)) / math.comb(n, size)
-
-
-def gold_of_best(gold: Array, score: Array, size: int) -> float:
-    """Expected gold of the candidate with the highest score among `size` drawn without replacement.
-
-    The mean over all subsets; equal scores are decided by a fair draw. With the candidates in
-    blocks of equal score, of which block b covers ranks l_b+1 .. u_b of n:
-        sum_b mean gold of b * (C(u_b, size) - C(l_b, size)) / C(n, size).
-    Scores that are nan count as equal and lowest. ValueError for a size outside 1..n.
-    """
-    n = len(gold)
-    if not 1 <= size <= n:
-        raise ValueError(f"size {size} is outside 1..{n}, the number of candidates")
-    ranked = np.where(np.isnan(score), -np.inf, score)
-    _, block, counts = np.unique(ranked, return_inverse=True, return_counts=True)
-    means = np.bincount(block, weights=gold) / counts
-    upto = np.cumsum(counts)
-    weights = [_share(int(u - c), int(u), n, size) for u, c in zip(upto, counts, strict=True)]
-    return float(means @ np.array(weights))
 
 
 def knockout_gold(group: Scored, sizes: Sequence[int], seed: int = 0) -> list[float]:
@@ -121,7 +84,7 @@ def best_of(groups: Sequence[Scored], reward: str, sizes: Sequence[int]) -> Arra
     rows = [
         knockout_gold(group, sizes, seed=row)
         if reward == KNOCKOUT
-        else [gold_of_best(group.gold, group.scores[reward], size) for size in sizes]
+        else [best_drawn(group.scores[reward], group.gold, size) for size in sizes]
         for row, group in enumerate(groups)
     ]
     return np.array(rows)
@@ -129,49 +92,12 @@ def best_of(groups: Sequence[Scored], reward: str, sizes: Sequence[int]) -> Arra
 
 def oracle(groups: Sequence[Scored], sizes: Sequence[int]) -> Array:
     """The same for a choice by gold itself."""
-    return np.array([[gold_of_best(g.gold, g.gold, size) for size in sizes] for g in groups])
-
-
-def recovered(chosen: Array, best: Array, mean: Array) -> Statistic:
-    """Share of the oracle's gain over a random candidate: (chosen - mean) / (best - mean), each
-    averaged over the queries first. None where the oracle gains nothing."""
-
-    def ratio(rows: Indices) -> float | None:
-        gain = float((best[rows] - mean[rows]).mean())
-        return float((chosen[rows] - mean[rows]).mean()) / gain if gain > 1e-12 else None
-
-    return ratio
+    return np.array([[best_drawn(g.gold, g.gold, size) for size in sizes] for g in groups])
 
 
 def within(groups: Sequence[Scored], reward: str, measure: Correlation) -> Array:
     """The correlation of reward and gold inside each query; nan where it is undefined."""
-    found = []
-    for group in groups:
-        known = ~np.isnan(group.scores[reward])
-        r = measure(group.scores[reward][known], group.gold[known])
-        found.append(math.nan if r is None else r)
-    return np.array(found)
-
-
-def tie_counts(groups: Sequence[Scored], reward: str) -> Array:
-    """(pairs of equal reward, pairs) of each query: [queries, 2]."""
-    found = []
-    for group in groups:
-        values = group.scores[reward]
-        values = values[~np.isnan(values)]
-        _, counts = np.unique(values, return_counts=True)
-        found.append([sum(math.comb(int(c), 2) for c in counts), math.comb(len(values), 2)])
-    return np.array(found, dtype=float)
-
-
-def ratio(counts: Array) -> Statistic:
-    """The first column's sum over the second's; None where that is 0."""
-
-    def share(rows: Indices) -> float | None:
-        hits, total = counts[rows].sum(axis=0)
-        return float(hits / total) if total else None
-
-    return share
+    return orders((g.scores[reward] for g in groups), (g.gold for g in groups), measure)
 
 
 def overall(
@@ -192,15 +118,15 @@ def measure_reward(
     sizes = common_sizes(groups)
     chosen, best = best_of(groups, reward, sizes), oracle(groups, sizes)
     mean = np.array([g.gold.mean() for g in groups])
-    ties = tie_counts(groups, reward)
+    ties = tie_counts(group.scores[reward] for group in groups)
     figures: dict[str, object] = {
         "abstained": int(sum(np.isnan(g.scores[reward]).sum() for g in groups)),
         "best_of": {n: draws.mean(chosen[:, k]) for k, n in enumerate(sizes)},
         "recovered": {
-            n: draws.over(recovered(chosen[:, k], best[:, k], mean), len(groups))
+            n: draws.over(ratio(chosen[:, k] - mean, best[:, k] - mean), len(groups))
             for k, n in enumerate(sizes)
         },
-        "tie_rate": draws.over(ratio(ties), len(groups)),
+        "tie_rate": draws.over(ratio(*ties.T), len(groups)),
     }
     for name, how in MEASURES.items():
         statistic, query = overall(groups, reward, how)

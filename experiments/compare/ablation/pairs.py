@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.evaluate.intervals import difference, share
 from autoj_reward.evaluate.labelled import Compared
-from autoj_reward.evaluate.metrics import agrees, difference, share
+from autoj_reward.evaluate.metrics import agrees
 from experiments.compare.ablation.bias import log_length
 from experiments.compare.ablation.rewards import POINTWISE, rated
 from experiments.compare.material import Material, Values, alone, alone_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autoj_reward.evaluate.metrics import estimate_text
+from autoj_reward.evaluate.intervals import estimate_text
 from autoj_reward.io.markdown import Table
 from experiments.compare.ablation.rewards import TITLES
 from experiments.tables import Section, report, tabled

@@ -8,12 +8,12 @@ from itertools import combinations
 
 import numpy as np
 
+from autoj_reward.evaluate.intervals import Array
 from autoj_reward.select.aggregate import mean_of_critiques
 from autoj_reward.types import JudgeInput, Judgement, Usage
 from experiments.compare.ablation.bias import log_length
 from experiments.compare.ablation.measures import KNOCKOUT, Scored, win_shares
 from experiments.compare.panel import Answers
-from experiments.draws import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.evaluate.metrics import correlation, difference, joint, spearman
+from autoj_reward.evaluate.intervals import difference
+from autoj_reward.evaluate.metrics import correlation, joint, spearman
 from experiments.compare.material import CORRELATIONS, Material, Values, ratings, verdicts
 from experiments.compare.rivals import (
     RANDOM_AGREEMENT,

@@ -6,7 +6,7 @@ instructions. Everything stands beside length, which GPT-4 itself goes by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate, pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.evaluate.graded import Graded
-from autoj_reward.evaluate.metrics import Statistic, difference
+from autoj_reward.evaluate.intervals import Statistic, difference, ratio, share
 from autoj_reward.evaluate.within_query import WithinQuery, gain, order, order_given_length
 from experiments.compare.judge_quality.outputs import Outputs
 from experiments.compare.material import Values
@@ -23,7 +23,6 @@ from experiments.compare.rivals import Prediction
 SIZES = (2, 4, 8, 10, 16, 24, 32)
 """The N of best-of-N, as far as there are so many outputs."""
 TEN = 10
-Measure = Callable[[WithinQuery], float | None]
 
 
 def by_query(
@@ -89,27 +88,15 @@ def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]
 def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
     """By name: means over instructions of the two orders, and for each N the share recovered."""
     found = {
-        "order": _mean_of(order, queries),
-        "order_given_length": _mean_of(order_given_length, queries),
+        how.__name__: share([np.nan if (r := how(query)) is None else r for query in queries])
+        for how in (order, order_given_length)
     }
     fewest = min((len(query.grades) for query in queries), default=0)
-    return found | {str(n): _recovered(queries, n) for n in SIZES if n <= fewest}
-
-
-def _mean_of(measure: Measure, queries: Sequence[WithinQuery]) -> Statistic:
-    each = np.array([np.nan if (r := measure(q)) is None else r for q in queries], dtype=float)
-
-    def mean(rows: Any) -> float | None:
-        known = each[rows][~np.isnan(each[rows])]
-        return float(known.mean()) if known.size else None
-
-    return mean
-
-
-def _recovered(queries: Sequence[WithinQuery], n: int) -> Statistic:
-    got = np.array([gain(query.values, query.grades, n) for query in queries])
-    whole = np.array([gain(query.grades, query.grades, n) for query in queries])
-    return lambda rows: float(got[rows].sum() / total) if (total := whole[rows].sum()) > 0 else None
+    for n in (n for n in SIZES if n <= fewest):
+        got = [gain(query.values, query.grades, n) for query in queries]
+        whole = [gain(query.grades, query.grades, n) for query in queries]
+        found[str(n)] = ratio(got, whole)
+    return found
 
 
 def _estimate(outputs: Outputs, statistic: Statistic) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from autoj_reward.config import Block
 from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
+from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import JudgeData, Rated, data_path, read_compared
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.types import JudgeInput
-from experiments.draws import Draws
 
 
 class OrderedConfig(Block):

@@ -11,12 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autoj_reward.evaluate.critique_health import examine, summarise
-from autoj_reward.evaluate.metrics import (
-    consistent,
-    pointwise_verdicts,
-    position,
-    share,
-)
+from autoj_reward.evaluate.intervals import share
+from autoj_reward.evaluate.metrics import consistent, pointwise_verdicts, position
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from autoj_reward.evaluate.metrics import Statistic, difference
+from autoj_reward.evaluate.intervals import Draws, Statistic, difference, ratio
 from autoj_reward.types import Usage
-from experiments.compare.ablation.measures import recovered
 from experiments.compare.selection_budget.strategies import FULL, Choice, Scene, Strategy, halving
-from experiments.draws import Draws
 
 Chosen = Mapping[str, Sequence[Choice]]
 
@@ -41,7 +39,7 @@ def measure(scenes: Sequence[Scene], chosen: Chosen, target: float, draws: Draws
 
     def gain(name: str) -> Statistic:
         own = np.array([g[c.index] for g, c in zip(gold, chosen[name], strict=True)])
-        return recovered(own, best, mean)
+        return ratio(own - mean, best - mean)
 
     rows = {}
     for name, choices in chosen.items():

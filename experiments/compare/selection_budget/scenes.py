@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from autoj_reward.evaluate.intervals import Array
 from autoj_reward.evaluate.labelled import JudgeData, data_path
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.systems import read_leaderboard, read_outputs
@@ -15,7 +16,6 @@ from experiments.compare.ablation.rewards import Group, matches
 from experiments.compare.panel import Answers
 from experiments.compare.selection_budget.config import NoisyJudge, Simulation, Systems
 from experiments.compare.selection_budget.strategies import Answer, Scene, finalists
-from experiments.draws import Array
 
 
 def recorded(groups: Sequence[Group], answers: Mapping[str, Answers]) -> list[Scene]:

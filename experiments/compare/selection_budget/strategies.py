@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from autoj_reward.evaluate.intervals import Array
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
@@ -23,7 +24,6 @@ from autoj_reward.types import (
     Rating,
     Usage,
 )
-from experiments.draws import Array
 
 Answer = Callable[[JudgeInput], Judgement]
 RULES = ("policy_logprob", "first")

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import Compared
 from autoj_reward.evaluate.metrics import pearson
+from autoj_reward.evaluate.within_query import best_drawn, tie_counts
 from autoj_reward.io.chart import curves
 from autoj_reward.types import Verdict
 from experiments.compare.ablation.bias import (
@@ -24,16 +26,13 @@ from experiments.compare.ablation.bias import (
 )
 from experiments.compare.ablation.measures import (
     Scored,
-    gold_of_best,
     knockout_gold,
     measure_reward,
-    tie_counts,
     win_shares,
     within,
 )
 from experiments.compare.ablation.pairs import measure_pairs, some
 from experiments.compare.material import Material
-from experiments.draws import Draws
 
 NAN = math.nan
 F, S, T = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
@@ -62,7 +61,7 @@ def group(gold: list[float], texts: list[str] | None = None, **scores: list[floa
 )
 def test_gold_of_the_best(score: list[float], size: int, wanted: float) -> None:
     gold = np.array([4.0, 3, 2, 1])
-    assert gold_of_best(gold, np.array(score, dtype=float), size) == pytest.approx(wanted)
+    assert best_drawn(score, gold, size) == pytest.approx(wanted)
 
 
 @given(
@@ -76,12 +75,12 @@ def test_gold_of_the_best_is_the_mean_over_subsets(rows: list[tuple[int, int]], 
         top = max(score for _, score in subset)
         found.append(np.mean([gold for gold, score in subset if score == top]))
     gold, score = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    assert gold_of_best(gold, score, size) == pytest.approx(np.mean(found))
+    assert best_drawn(score, gold, size) == pytest.approx(np.mean(found))
 
 
 def test_a_size_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match=r"size 3 is outside 1\.\.2"):
-        gold_of_best(np.ones(2), np.ones(2), 3)
+    with pytest.raises(ValueError, match=r"best of 3 is outside 1\.\.2"):
+        best_drawn(np.ones(2), np.ones(2), 3)
 
 
 def test_knock_out() -> None:
@@ -115,7 +114,7 @@ def test_figures_of_a_reward() -> None:
     # Mean gold 0.5, 1, 0.25; the oracle reaches 1 everywhere: 0.25 / 1.25 of the gain.
     assert found["recovered"][4].value == pytest.approx((2 - 1.75) / (3 - 1.75))
     assert found["tie_rate"].value == pytest.approx(1 / 18)
-    assert list(tie_counts(groups, "same")[2]) == [3, 3]
+    assert list(tie_counts(g.scores["same"] for g in groups)[2]) == [3, 3]
     inside = within(groups, "r", pearson)
     # Deviations of r: -1 0 1 0; of gold -.5 .5 .5 -.5: 1 / sqrt(2 * 1). And -1.5 * .75 - .5 ..
     assert inside[0] == pytest.approx(1 / math.sqrt(2))

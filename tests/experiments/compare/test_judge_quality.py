@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from autoj_reward.config import load_config
+from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.journal import Journal
 from autoj_reward.prompts.format import load_format
@@ -18,7 +19,6 @@ from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.judge_quality.figures import comparisons, paired
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.material import Material, read_material
-from experiments.draws import Draws
 from experiments.study import Study
 
 ROOT = Path(__file__).parents[3]

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from autoj_reward.evaluate.graded import Graded, Output
+from autoj_reward.evaluate.intervals import Draws
 from experiments.compare.judge_quality.__main__ import main
 from experiments.compare.judge_quality.ordered import by_query, ordered
 from experiments.compare.judge_quality.outputs import Outputs, as_rated
 from experiments.compare.rivals import Prediction
-from experiments.draws import Draws
 
 SYSTEMS = [f"system {n}" for n in range(12)]
 WORDS = ("poor", "fair", "good", "great")

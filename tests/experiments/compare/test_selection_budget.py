@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from autoj_reward.config import load_config
+from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.io.files import plain
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 from experiments.compare.selection_budget.__main__ import main
@@ -24,7 +25,6 @@ from experiments.compare.selection_budget.figures import choose, measure
 from experiments.compare.selection_budget.report import render
 from experiments.compare.selection_budget.scenes import simulated
 from experiments.compare.selection_budget.strategies import Scene, strategies
-from experiments.draws import Draws
 from tests.experiments.compare.test_ablation import Ablation, N, write_rows
 
 ROOT = Path(__file__).parents[3]
