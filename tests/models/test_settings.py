@@ -121,3 +121,23 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
         assert device_here().half == "float16"
     finally:
         device._device.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "on", "bf16", "fp16"),
+    [
+        pytest.param("auto", H100, True, False, id="a GPU"),
+        pytest.param("auto", T4, False, True, id="before Ampere"),
+        pytest.param("auto", CPU, False, False, id="a CPU"),
+        pytest.param("float32", T4, False, False, id="float32 by name"),
+        pytest.param("bfloat16", CPU, True, False, id="bfloat16 by name"),
+    ],
+)
+def test_trainers_compute_in_the_half_precision_of_the_card(
+    dtype: str, on: Device, bf16: bool, fp16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autoj_reward.training import fine_tuning
+
+    monkeypatch.setattr(fine_tuning, "on_gpu", lambda: on.kind == "cuda")
+    monkeypatch.setattr(fine_tuning, "device_here", lambda: on)
+    assert fine_tuning.half_precision(dtype) == {"bf16": bf16, "fp16": fp16}

@@ -158,3 +158,17 @@ def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixt
     nothing.write_text("swap: true\n", encoding="utf-8")
     assert main(["plan", "--config", str(nothing), "--gpu", "h100"]) == 1
     assert "nothing to plan" in capsys.readouterr().err
+
+
+def test_a_training_that_does_not_fit_is_named_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autoj_reward.training import run
+    from rollouts.train.main import main as train
+
+    monkeypatch.setattr(run, "device_here", lambda: BIG)
+    sets = [f"output={tmp_path / 'run'}", "device_batch_size=32"]
+    with pytest.raises(ConfigError, match=r"qwen2\.5-7b does not fit: a step takes .* of 1 GPUs"):
+        train("grpo", str(CONFIGS / "grpo_7b.yaml"), sets)
+    assert not (tmp_path / "run").exists()
+    assert run.require_fit(lambda: Training(find_shape("default"), 1, 512)) is None
