@@ -35,11 +35,11 @@ best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
 quick: model  ## Run the tests that start no engine, train nothing and install nothing
-	@$(SPREAD) -m 'not engine and not training and not index' $(ARGS)
+	@$(SPREAD) -m 'not engine and not training and not index and not gpu' $(ARGS)
 
 test: model  ## Run all tests but test-client's
-	@$(SPREAD) -m 'not engine and not index' $(ARGS) $(IF_ANY)
-	@$(BIN)/pytest -m engine $(ARGS) $(IF_ANY)
+	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY)
+	@$(BIN)/pytest -m 'engine or gpu' $(ARGS) $(IF_ANY)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
