@@ -109,9 +109,12 @@ class _VllmModel:
 
         if self.wrapper != "chat":
             return
-        options = {"revision": self.model.revision}
-        options["trust_remote_code"] = self.config.trust_remote_code
-        PromptTokenizer(AutoTokenizer.from_pretrained(self.model.path, **options), self.wrapper)
+        tokenizer = AutoTokenizer.from_pretrained(
+            self.model.path,
+            revision=self.model.revision,
+            trust_remote_code=self.config.trust_remote_code,
+        )
+        PromptTokenizer(tokenizer, self.wrapper)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)

@@ -47,8 +47,8 @@ def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> N
             f"{device.memory_gib:.1f}: "
             f"{remedy}{stated}"
         )
-    stated = config.model_copy(update={"kv_cache_gib": found["KV cache"]})
-    tokens = kv_tokens(stated, device)
+    sized = config.model_copy(update={"kv_cache_gib": found["KV cache"]})
+    tokens = kv_tokens(sized, device)
     if tokens is not None and tokens < config.max_model_len:
         raise ConfigError(
             f"{need}its KV cache of {found['KV cache']:.1f} GiB holds {tokens} tokens and "

@@ -133,7 +133,7 @@ def memory_load(config: FineTuningConfig, sequences: int) -> Training:
         find_shape(config.model),
         sequences=sequences * config.device_batch_size,
         length=config.max_length,
-        lora_rank=config.lora and config.lora.rank,
+        lora_rank=config.lora.rank if config.lora else None,
         checkpointing=config.gradient_checkpointing,
     )
 

@@ -53,7 +53,7 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
     """Revision and dtype to load a policy with; `auto` is half precision with LoRA on a GPU."""
     import torch
 
-    dtype = learner.dtype
+    dtype: str = learner.dtype
     if dtype == "auto":
         device = device_here()
         half = learner.lora_rank and device.kind == "cuda"

@@ -23,7 +23,7 @@ from experiments.speed.gpu_throughput import GpuThroughputConfig, arguments
 
 ROOT = Path(__file__).parents[2]
 H100 = Device("cuda", 79.6, (9, 0))
-KINDS = {"judge": JudgeConfig, "policy": PolicyConfig}
+KINDS: dict[str, type[EngineConfig]] = {"judge": JudgeConfig, "policy": PolicyConfig}
 FILES = (
     "best_of_32_13b",
     "serve_autoj_13b",

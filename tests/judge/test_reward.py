@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -344,7 +344,7 @@ MODEL = ResolvedModel("m", "m", "cpu")
 
 def print_of(
     identity: str = "m",
-    device: str = "cpu",
+    device: Literal["cpu", "cuda"] = "cpu",
     fmt: str = "autoj-en",
     wrapper: str = "chat",
     **new: Any,

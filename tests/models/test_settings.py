@@ -92,12 +92,16 @@ class Nvml(SimpleNamespace):
         super().__init__(
             nvmlInit=lambda: None,
             nvmlShutdown=lambda: None,
-            nvmlDeviceGetHandleByIndex=lambda k: self.asked.append(k) or ("index", k),
-            nvmlDeviceGetHandleByUUID=lambda name: self.asked.append(name) or ("uuid", name),
+            nvmlDeviceGetHandleByIndex=self.ask,
+            nvmlDeviceGetHandleByUUID=self.ask,
             nvmlDeviceGetCudaComputeCapability=lambda handle: (7, 5),
             nvmlDeviceGetName=lambda handle: "Tesla T4",
             nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=15 * 2**30),
         )
+
+    def ask(self, name: Any) -> Any:
+        self.asked.append(name)
+        return name
 
 
 @pytest.mark.parametrize(

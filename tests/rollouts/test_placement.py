@@ -14,7 +14,6 @@ import torch
 
 from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.replicas import cluster
 from autoj_reward.replicas.cluster import VISIBLE, Cluster
 from rollouts.train.placement import beside_judge
 
@@ -37,7 +36,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             raise Started
 
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-        monkeypatch.setattr(cluster.ray, "init", init)
+        monkeypatch.setattr(ray, "init", init)
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         for touching in ("is_available", "_lazy_init", "init", "get_device_properties"):
             monkeypatch.setattr(torch.cuda, touching, lambda *_: pytest.fail("CUDA was touched"))
@@ -94,7 +93,7 @@ def test_one_gpu_is_shared_by_stated_parts_alone(judge: dict[str, Any], machine:
 
 @pytest.mark.engine
 def test_rays_workers_see_the_gpus_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.ray, "init", partial(ray.init, num_gpus=2, num_cpus=2))
+    monkeypatch.setattr(ray, "init", partial(ray.init, num_gpus=2, num_cpus=2))
     monkeypatch.setenv(VISIBLE, "0")
 
     @ray.remote(num_gpus=1, num_cpus=0)

@@ -171,4 +171,4 @@ def test_a_training_that_does_not_fit_is_named_at_its_start(
     with pytest.raises(ConfigError, match=r"qwen2\.5-7b does not fit: a step takes .* of 1 GPUs"):
         train("grpo", str(CONFIGS / "grpo_7b.yaml"), sets)
     assert not (tmp_path / "run").exists()
-    assert run.require_fit(lambda: Training(find_shape("default"), 1, 512)) is None
+    run.require_fit(lambda: Training(find_shape("default"), 1, 512))
