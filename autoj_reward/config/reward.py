@@ -184,7 +184,7 @@ class RewardConfig(JudgedConfig):
     def judged(self) -> dict[str, JudgedConfig]:
         """The judges that are asked, by the names of their parts, the reward's own first."""
         others = {name: own for name, own in self.parts.items() if own.function is None}
-        return {JUDGE: self} | others
+        return {JUDGE: self, **others}
 
     @property
     def started(self) -> list[JudgeConfig]:
