@@ -38,6 +38,8 @@ from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.speed.client_time import ClientTimeConfig
+from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
@@ -91,11 +93,13 @@ KINDS: dict[str, type[Block]] = {
     "scenario_finetune": FinetuneConfig,
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
+    "edge": EdgeSpeedConfig,
     "gpu_throughput": GpuThroughputConfig,
     "gpu_figures": GpuFiguresConfig,
     "gpu_service": GpuServiceConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
+    "client_time": ClientTimeConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
@@ -37,8 +37,10 @@ import ray
 from ray import serve
 from ray.exceptions import GetTimeoutError
 
+from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
+from autoj_reward.replicas.leftovers import clean, record
 from autoj_reward.replicas.processes import end, family
 
 C = TypeVar("C", JudgeConfig, PolicyConfig)
@@ -86,7 +88,9 @@ class Cluster:
             logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         try:
             _require_answer(address)
-            with _showing(self._gpus if address == "local" else None):
+            clean()
+            own_ray = address == "local"
+            with alone() if own_ray else nullcontext(), _showing(self._gpus if own_ray else None):
                 ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except OSError as error:
             if address == "local":
@@ -105,6 +109,7 @@ class Cluster:
             self._started = {
                 psutil.Process(info.process.pid) for infos in node.values() for info in infos
             }
+            record(self._started)
         else:
             self._suffix = f"-{secrets.token_hex(4)}"
         atexit.register(self._leave)
