@@ -21,8 +21,8 @@ from autoj_reward.errors import InputRejected, ModelError
 from autoj_reward.prompts.render import CONTROL, Message, Part, Prompt, broken_up, defuse
 
 WRAPPERS = Path(__file__).parent / "wrappers"
-MARKS = re.compile(f"{CONTROL.pattern}|(?:USER|ASSISTANT):")
-"""What separates the turns of a wrapper; Vicuna's are plain words."""
+TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
+"""What separates the turns of a wrapper where it is plain words."""
 ELLIPSIS = " … "
 TAIL = 16
 """Tokens in which a prompt that opens a thinking block does so."""
@@ -153,8 +153,9 @@ class PromptTokenizer:
         Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
         apart from the template's own.
         """
-        plain = broken_up(text, [mark for mark in self._marks if mark not in self._added])
-        return defuse(plain, set(MARKS.findall(shell)) - set(self._added))
+        marks = (*self._marks, *TURNS.get(self.wrapper, ()))
+        plain = broken_up(text, [mark for mark in marks if mark not in self._added])
+        return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
         """Control ids of the template and the runs of text between them."""
