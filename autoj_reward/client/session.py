@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import Progress, RewardClient
-from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
+from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.extras import from_extras
 from autoj_reward.journal import Journal
@@ -119,9 +119,10 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: RewardConfig, *, journal: Journal | None = None
+    config: JudgedConfig, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
-    """The judge of a reward config: the running service, or one that starts and stops with it."""
+    """The judge of a reward or of one part: the running service, or one that starts and stops with
+    it."""
     if config.service:
         opened = open_service(config.service, config.judge, journal=journal)
     else:

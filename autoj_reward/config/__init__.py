@@ -10,15 +10,28 @@ from autoj_reward.config.models import (
     PolicyConfig,
     ReplicaConfig,
 )
-from autoj_reward.config.reward import FailureConfig, RewardConfig, ServiceConfig, ShapingConfig
+from autoj_reward.config.reward import (
+    JUDGE,
+    BudgetConfig,
+    FailureConfig,
+    JudgedConfig,
+    PartConfig,
+    RewardConfig,
+    ServiceConfig,
+    ShapingConfig,
+)
 
 __all__ = [
+    "JUDGE",
     "BestOfNConfig",
     "Block",
+    "BudgetConfig",
     "EngineConfig",
     "FailureConfig",
     "JudgeConfig",
+    "JudgedConfig",
     "OverLong",
+    "PartConfig",
     "PolicyConfig",
     "ReplicaConfig",
     "RewardConfig",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -58,9 +58,13 @@ def _explain(kind: type[Block], item: dict[str, Any]) -> str:
 
 def _known(kind: type[Block], loc: Sequence[int | str]) -> list[str]:
     block: Any = kind
-    for part in loc:
-        options = [block.model_fields[part].annotation, *_args(block.model_fields[part].annotation)]
+    keys = iter(loc)
+    for key in keys:
+        annotation = block.model_fields[key].annotation
+        options = [annotation, *_args(annotation)]
         block = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
+        if get_origin(annotation) is dict:
+            next(keys)  # a name of the user's own
     return sorted(block.model_fields)
 
 

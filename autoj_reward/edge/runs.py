@@ -6,10 +6,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from autoj_reward.config import FailureConfig
+from autoj_reward.config import RewardConfig
 from autoj_reward.edge.token import in_address
 from autoj_reward.errors import BudgetExceeded
-from autoj_reward.trainer.failures import FailureBudget
+from autoj_reward.trainer.failures import FailureBudget, budgets_of
 from autoj_reward.types import Judgement
 
 RUN_HEADER = "x-run"
@@ -36,17 +36,18 @@ class RunBudget(FailureBudget):
 
 
 class Runs:
-    """One budget for each run, by its name."""
+    """The budgets of each run, by its name."""
 
-    def __init__(self, config: FailureConfig, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, config: RewardConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._config, self._now = config, now
-        self._runs: OrderedDict[str, tuple[RunBudget, float]] = OrderedDict()
+        self._runs: OrderedDict[str, tuple[dict[str, RunBudget], float]] = OrderedDict()
 
-    def budget(self, name: str) -> RunBudget:
-        """The budget of a run that asks now."""
-        found, asked = self._runs.pop(name, (None, 0.0))
-        if found is None or (found.spent and self._now() - asked > OVER_S):
-            found = RunBudget(self._config)
+    def budgets(self, name: str) -> dict[str, RunBudget]:
+        """The budgets of a run that asks now, by part."""
+        found, asked = self._runs.pop(name, ({}, 0.0))
+        spent = any(budget.spent for budget in found.values())
+        if not found or (spent and self._now() - asked > OVER_S):
+            found = budgets_of(self._config, RunBudget)
         self._runs[name] = found, self._now()
         if len(self._runs) > RUNS:
             self._runs.popitem(last=False)

@@ -17,8 +17,9 @@ from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
 from autoj_reward.edge.bodies import MAX_CANDIDATES, Body, Text
-from autoj_reward.edge.runs import RUN_HEADER, RunBudget, Runs, run_name
+from autoj_reward.edge.runs import RUN_HEADER, Runs, run_name
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.slime import numbers
@@ -67,11 +68,11 @@ Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
     """Both routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
-    runs = Runs(model.config.failures)
+    runs = Runs(model.config)
 
-    def budget(request: Request) -> RunBudget:
+    def budgets(request: Request) -> Budgets:
         told = request.headers
-        return runs.budget(run_name(told.get("authorization", ""), told.get(RUN_HEADER, "")))
+        return runs.budgets(run_name(told.get("authorization", ""), told.get(RUN_HEADER, "")))
 
     @contextmanager
     def answering() -> Iterator[None]:
@@ -93,7 +94,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
             )
         with answering():
-            return await get_reward(model, body.query, body.prompts, budget(request))
+            return await get_reward(model, body.query, body.prompts, budgets(request))
 
     @app.post("/reward")
     async def one(body: Said, request: Request) -> float:
@@ -101,5 +102,5 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
         said = body.prompt
         prompt = said if isinstance(said, str) else [turn.model_dump() for turn in said]
         with answering():
-            [number] = await numbers(model, [(prompt, body.response)], budget(request))
+            [number] = await numbers(model, [(prompt, body.response)], budgets(request))
             return number

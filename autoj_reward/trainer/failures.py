@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from autoj_reward.config import FailureConfig
+from autoj_reward.config import JUDGE, BudgetConfig, FailureConfig, RewardConfig
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.trainer.shaping import require_groups
 from autoj_reward.types import Judgement, Outcome
@@ -24,10 +25,11 @@ class FailureBudget:
     seen have failed as a judge within the budget would let happen with probability CHANCE: a run
     of a hundred judgements is stopped by a broken judge, too. GONE judgements in a row that are
     `unavailable` spend every budget below 1.
+    part: the part of the reward that it counts.
     """
 
-    def __init__(self, config: FailureConfig) -> None:
-        self._config = config
+    def __init__(self, config: BudgetConfig, part: str = JUDGE) -> None:
+        self._config, self._part = config, part
         self._window: deque[bool] = deque(maxlen=config.window)
         self._reasons: Counter[str] = Counter()
         self._unanswered = 0
@@ -48,12 +50,26 @@ class FailureBudget:
             unlikely = _at_least(failed, seen, self._config.budget) < CHANCE
             if failed > allowed or unlikely or gone:
                 commonest = "; ".join(f"{n} x {why}" for why, n in self._reasons.most_common(3))
+                own = self._part == JUDGE
+                what = "judge" if own else f"part {self._part}"
+                key = "" if own else f"parts.{self._part}."
                 raise BudgetExceeded(
                     f"{failed} of the last {seen} judgements failed, and the failure budget is "
                     f"{self._config.budget:g} of {self._config.window}: training stops rather than "
-                    f"learn from noise. Commonest: {commonest}. Mend the judge and resume "
-                    "from the last checkpoint, or raise failures.budget"
+                    f"learn from noise. Commonest: {commonest}. Mend the {what} and resume "
+                    f"from the last checkpoint, or raise {key}failures.budget"
                 )
+
+
+B = TypeVar("B", bound=FailureBudget)
+Budgets = Mapping[str, FailureBudget]
+"""The budget of every part, by its name."""
+
+
+def budgets_of(config: RewardConfig, kind: type[B] = FailureBudget) -> dict[str, B]:
+    """What each part of a reward may fail."""
+    others = {name: kind(part.failures, name) for name, part in config.parts.items()}
+    return {JUDGE: kind(config.failures)} | others
 
 
 def _at_least(failed: int, seen: int, share: float) -> float:

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.failures import FailureBudget
+from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import row_figures
 from autoj_reward.trainer.template import after_prompt, prompt_text, without_end
@@ -43,7 +43,7 @@ async def get_reward(
     model: RewardModel,
     queries: Sequence[str],
     prompts: Sequence[str],
-    budget: FailureBudget | None = None,
+    budgets: Budgets | None = None,
 ) -> dict[str, Any]:
     """The answer of `/get_reward`, in plain lists of one number a row.
 
@@ -55,12 +55,12 @@ async def get_reward(
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     candidates = [split(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
-    rewards = await model.rewards(candidates, budget)
+    rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
-    rows = [row_figures(reward, model.format.neutral) for reward in rewards]
+    rows = [row_figures(reward, model.parts) for reward in rewards]
     return {
         "rewards": numbers,
-        "scores": [model.format.share(row["judge_raw"]) for row in rows],
+        "scores": [model.parts.share(row["judge_raw"]) for row in rows],
         "extra_logs": {name: [row[name] for row in rows] for name in rows[0]},
     }
 

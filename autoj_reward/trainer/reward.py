@@ -7,22 +7,23 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import RewardConfig
+from autoj_reward.config import JUDGE, RewardConfig
+from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import JudgeHealth
-from autoj_reward.models import format_of
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.trainer.failures import FailureBudget, Fallback
+from autoj_reward.trainer.failures import Budgets, Fallback, budgets_of
+from autoj_reward.trainer.function import RewardFunction
+from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import PLANTED, Candidate, Comparison, Judgement
+from autoj_reward.types import Candidate, Comparison, Judgement
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -30,23 +31,28 @@ RECENT = 4096
 GRACE_S = 5.0
 """Seconds that work on the judge's loop has to end after the judge was closed."""
 T = TypeVar("T")
+Ask = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
+"""How a part is asked; None is no failure: it has nothing to say of this candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One candidate's reward. raw: the configured view of the judgement; value: what is learned
-    from, after shaping. Both are None if the judgement is not ok, unless a verdict is planted in
-    what it failed on: that earns the lowest rating, and no fallback."""
+    """One candidate's reward. raw: the configured view of the judgement, or what all parts make;
+    value: what is learned from, after shaping. Both are None if the judgement is not ok, or every
+    part abstains, unless a verdict is planted in what the judge failed on: that earns the lowest
+    rating, and no fallback. parts: what each says in its own unit, None where it abstains; empty
+    for the judge alone."""
 
     judgement: Judgement
     raw: float | None
     value: float | None
+    parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
-    format: of the judge, with the scale of its ratings.
+    parts: what counts how, with the scale of the rewards before shaping.
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
     health: of the judge over its last judgements; alarms are logged as warnings when they rise.
 
@@ -63,11 +69,16 @@ class RewardModel:
         self._reset()
 
     def _reset(self) -> None:
-        self._budget = FailureBudget(self.config.failures)
-        self._shape = Shaper(self.config.shaping)
-        self.format = format_of(self.config.judge)
-        neutral = self._shape.neutral(self.format.neutral)
-        self._fallback = Fallback(self.config.failures, neutral)
+        config = self.config
+        self._budgets = budgets_of(config)
+        self._shape = Shaper(config.shaping)
+        self.parts = Parts(config)
+        self._functions: dict[str, Ask] = {
+            name: RewardFunction(name, part.function, config.judge.serve.deadline_s).rate
+            for name, part in config.parts.items()
+            if part.function
+        }
+        self._fallback = Fallback(config.failures, self._shape.neutral(self.parts.middle))
         self._recent: deque[tuple[Candidate, Reward]] = deque(maxlen=RECENT)
         self.waited_s = 0.0
         self.health = JudgeHealth()
@@ -76,6 +87,7 @@ class RewardModel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._client: RewardClient | None = None
+        self._asks: dict[str, Ask] = {}
         self._stack = AsyncExitStack()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,7 +127,12 @@ class RewardModel:
         journal = Journal(config.journal, config.journal_max_gib) if config.journal else None
         if journal:
             self._stack.callback(journal.close)
-        return await self._stack.enter_async_context(open_reward(self.config, journal=journal))
+        clients = {
+            name: await self._stack.enter_async_context(open_reward(own, journal=journal))
+            for name, own in config.judged.items()
+        }
+        self._asks = {name: client.rate for name, client in clients.items()} | self._functions
+        return clients[JUDGE]
 
     def close(self) -> None:
         """Stop what this run started; calls under way end with EngineUnavailable. The object may be
@@ -150,15 +167,15 @@ class RewardModel:
         return self._submit(self._rewards(candidates)).result()
 
     async def rewards(
-        self, candidates: Sequence[Candidate], budget: FailureBudget | None = None
+        self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
         """One reward a candidate, in order; failed judgements abstain.
 
         Candidates of the same `group_id` (else of the same query) are one group. Raises
-        BudgetExceeded when too many judgements of the run have failed. budget: of the asking run,
+        BudgetExceeded when too many judgements of the run have failed. budgets: of the asking run,
         where several share this model.
         """
-        return await asyncio.wrap_future(self._submit(self._rewards(candidates, budget)))
+        return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """The rewards' values, with the configured fallback where one abstains. ConfigError for a
@@ -188,34 +205,37 @@ class RewardModel:
         return self._submit(self._compare(pairs)).result()
 
     async def _rewards(
-        self, candidates: Sequence[Candidate], budget: FailureBudget | None = None
+        self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
-        assert self._client is not None  # _submit has opened it
         started = time.monotonic()
-        judgements = await self._client.rate(candidates)
+        said = await asyncio.gather(*(ask(candidates) for ask in self._asks.values()))
         self.waited_s += time.monotonic() - started
+        answers = dict(zip(self._asks, said, strict=True))
+        judgements = [judgement for judgement in answers[JUDGE] if judgement]
         self._watch(judgements, candidates)
-        (budget or self._budget).count(judgements)
-        raw = [self._raw(judgement) for judgement in judgements]
-        values = self._shape(
+        for name, budget in (budgets or self._budgets).items():
+            budget.count([judgement for judgement in answers[name] if judgement])
+        values = [
+            self.parts.values({name: own[n] for name, own in answers.items()})
+            for n in range(len(candidates))
+        ]
+        raw = [self.parts.reward(own) for own in values]
+        shaped = self._shape(
             raw, [len(c.response) for c in candidates], [_group(c) for c in candidates]
         )
-        rewards = [Reward(*found) for found in zip(judgements, raw, values, strict=True)]
+        shown = [{} for _ in values] if self.parts.alone else values
+        rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
 
-    def _raw(self, judgement: Judgement) -> float | None:
-        planted = not judgement.ok and PLANTED in judgement.flags
-        if planted and isinstance(self.format, JudgeFormat):
-            return float(self.format.scale.low)
-        return judgement.view(self.config.view)
-
     async def _compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
         assert self._client is not None
+        if not self.parts.alone:
+            raise ConfigError("only the judge compares, and parts stand beside it: rate instead")
         started = time.monotonic()
         found = await self._client.compare(pairs)
         self.waited_s += time.monotonic() - started
-        self._budget.count([order for comparison in found for order in comparison.orders])
+        self._budgets[JUDGE].count([order for own in found for order in own.orders])
         return found
 
     def _watch(self, judgements: Sequence[Judgement], candidates: Sequence[Candidate]) -> None:

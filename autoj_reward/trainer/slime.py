@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.failures import FailureBudget
+from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.template import prompt_text, without_end
 from autoj_reward.trainer.text import Turn, query_text
@@ -31,7 +31,7 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
 
 
 async def numbers(
-    model: RewardModel, rows: Sequence[tuple[Turn, str]], budget: FailureBudget | None = None
+    model: RewardModel, rows: Sequence[tuple[Turn, str]], budgets: Budgets | None = None
 ) -> list[float]:
     """One number for each (prompt, response): a prompt is messages, or a text with a chat template
     or without."""
@@ -42,4 +42,4 @@ async def numbers(
         )
         for prompt, response in rows
     ]
-    return model.numbers(await model.rewards(candidates, budget), candidates)
+    return model.numbers(await model.rewards(candidates, budgets), candidates)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autoj_reward.judge.health import JudgeHealth
+from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.reward import Reward
 from autoj_reward.types import Candidate, Outcome
 
@@ -18,6 +19,9 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     deviation of raw rewards. `judge/raw`, `judge/shaped`: means over the judgements that are ok.
     `judge/tokens_in`, `judge/tokens_out`: of a judgement. `judge/seconds`: inside the replica.
     `judge/response_characters`: mean length of the responses.
+
+    With several parts the rewards are theirs together. `parts/<name>`: mean of what a part says, in
+    its own unit; `parts/<name>_abstains`: share of the responses of which it says nothing.
     """
     judgements = [reward.judgement for reward in rewards]
     n = len(rewards)
@@ -49,14 +53,27 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/tokens_out": mean([float(j.usage.tokens_out) for j in judgements]),
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
+        **_part_figures([reward.parts for reward in rewards], mean),
     }
 
 
-def row_figures(reward: Reward, middle: float) -> dict[str, float]:
+def _part_figures(
+    parts: Sequence[Mapping[str, float | None]], mean: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
+    figures = {}
+    for name in parts[0]:
+        said = [own[name] for own in parts]
+        figures[f"parts/{name}"] = mean([value for value in said if value is not None])
+        figures[f"parts/{name}_abstains"] = mean([float(value is None) for value in said])
+    return figures
+
+
+def row_figures(reward: Reward, parts: Parts) -> dict[str, float]:
     """Figures of one reward, the same names whatever failed and every value finite.
 
     `judge_<outcome>`, `judge_forced`, `judge_flagged`: 0 or 1. `judge_raw`: before shaping, and the
-    middle of the judge's scale if it abstains. The others as in `batch_figures`.
+    middle of the scale if it abstains. The others as in `batch_figures`; what a part says is the
+    middle of its scale where it abstains.
     """
     judgement = reward.judgement
     outcomes = {
@@ -64,13 +81,17 @@ def row_figures(reward: Reward, middle: float) -> dict[str, float]:
         for outcome in Outcome
         if outcome is not Outcome.ABANDONED
     }
-    return outcomes | {
-        "judge_raw": middle if reward.raw is None else reward.raw,
+    figures = outcomes | {
+        "judge_raw": parts.middle if reward.raw is None else reward.raw,
         "judge_forced": float(judgement.forced),
         "judge_flagged": float(bool(judgement.flags)),
         "judge_tokens_in": float(judgement.usage.tokens_in),
         "judge_tokens_out": float(judgement.usage.tokens_out),
     }
+    for name, value in reward.parts.items():
+        figures[f"part_{name}"] = parts.by_name[name].middle if value is None else value
+        figures[f"part_{name}_abstains"] = float(value is None)
+    return figures
 
 
 def health_figures(health: JudgeHealth) -> dict[str, float]:

@@ -86,6 +86,8 @@ def _logged(
         log_extra("judge_outcome", [r.judgement.outcome.value for r in rewards])
         log_extra("judge_raw", [r.raw for r in rewards])
         log_extra("judge_critique", [r.judgement.critique for r in rewards])
+        for name in rewards[0].parts:
+            log_extra(f"part_{name}", [r.parts[name] for r in rewards])
     return [reward.value for reward in rewards]
 
 

@@ -82,7 +82,7 @@ async def score(
     candidate = Candidate(query_text(query), response)
     [reward] = await model.rewards([candidate])
     [number] = model.numbers([reward], [candidate])
-    return {"score": number} | row_figures(reward, model.format.neutral)
+    return {"score": number} | row_figures(reward, model.parts)
 
 
 try:

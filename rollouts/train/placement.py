@@ -27,13 +27,13 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
 
     Raises ConfigError where several training processes would each start a judge.
     """
-    if config.service is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if config.started and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
             "several training processes share one judge: start it with `autoj serve` and name its "
             "address in reward.service"
         )
     model = RewardModel(config)
-    own_judge = config.service is None and config.judge.kind == "vllm"
+    own_judge = any(judge.kind == "vllm" for judge in config.started)
     try:
         if own_judge:
             _share_out(model, threads)

@@ -10,12 +10,19 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autoj_reward.config import FailureConfig, JudgeConfig, ReplicaConfig, RewardConfig
+from autoj_reward.config import (
+    BudgetConfig,
+    FailureConfig,
+    JudgeConfig,
+    PartConfig,
+    ReplicaConfig,
+    RewardConfig,
+)
 from autoj_reward.edge.runs import OVER_S, RUNS, Runs, run_name
 from autoj_reward.edge.trainers import add_routes
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.types import Judgement, Outcome, Verdict
+from autoj_reward.types import Candidate, Judgement, Outcome, Verdict
 
 LOST, GOOD = (
     Judgement(Outcome.TRUNCATED, reason="cut off"),
@@ -40,9 +47,9 @@ def post(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     failures = FailureConfig(budget=0.2, window=10, fallback=4.5)
     own = RewardModel.rewards
 
-    async def seen(self: RewardModel, candidates: Any, budget: Any = None) -> Any:
+    async def seen(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
         asked.extend(candidates)
-        return await own(self, candidates, budget)
+        return await own(self, candidates, budgets)
 
     monkeypatch.setattr(RewardModel, "rewards", seen)
     with RewardModel(RewardConfig(judge=judge, view="rating", failures=failures)) as model:
@@ -119,6 +126,47 @@ def test_a_spent_budget_is_that_runs_own(post: Any) -> None:
     assert status("lost", "b") == 200
 
 
+def rule(candidate: Candidate) -> float:
+    """Fails on `lost`, as the judge does, and on `bug`."""
+    if candidate.response in ("bug", "lost"):
+        raise ValueError("no such thing")
+    return 0.5
+
+
+def test_a_service_rewards_with_several_parts() -> None:
+    script = {"ratings": {"good": 10}, "fail": {"lost": "truncated"}}
+    budget = BudgetConfig(budget=0.2, window=10)
+    config = RewardConfig(
+        judge=JudgeConfig(kind="fake", script=script),
+        view="rating",
+        parts={"rule": PartConfig(function=f"{__name__}:rule", failures=budget)},
+        failures=FailureConfig(budget=1.0, fallback=4.5),
+    )
+    with RewardModel(config) as model:
+        app = FastAPI()
+        add_routes(app, model)
+        with TestClient(app) as client:
+
+            def ask(said: str, run: str) -> Any:
+                body = {"prompt": "Why?", "response": said}
+                return client.post("/reward", json=body, headers={"X-Run": run})
+
+            assert ask("good", "a").json() == 0.75
+            assert ask("lost", "a").json() == 4.5
+            while ask("bug", "a").status_code == 200:
+                pass
+            assert "Mend the part rule" in ask("bug", "a").json()["detail"]
+            assert ask("good", "a").json() == 0.75
+            assert ask("bug", "b").status_code == 200
+            body = {"query": ["Why?good"], "prompts": ["Why?"]}
+            told = client.post("/get_reward", json=body).json()
+    assert told["rewards"] == told["scores"] == [0.75]
+    assert told["extra_logs"]["part_rule"] == [0.5]
+
+
+BRIEF = RewardConfig(failures=FailureConfig(budget=0.2, window=10))
+
+
 def spend(budget: Any) -> None:
     with pytest.raises(BudgetExceeded):
         for _ in range(20):
@@ -127,22 +175,22 @@ def spend(budget: Any) -> None:
 
 def test_the_next_run_of_a_name_starts_anew() -> None:
     clock = [0.0]
-    runs = Runs(FailureConfig(budget=0.2, window=10), lambda: clock[0])
-    spend(runs.budget("a"))
+    runs = Runs(BRIEF, lambda: clock[0])
+    spend(runs.budgets("a")["judge"])
     clock[0] += OVER_S
     with pytest.raises(BudgetExceeded):  # the same run asks again
-        runs.budget("a").count([LOST])
-    runs.budget("a").count([GOOD])
+        runs.budgets("a")["judge"].count([LOST])
+    runs.budgets("a")["judge"].count([GOOD])
     clock[0] += OVER_S + 1
-    runs.budget("a").count([LOST])
+    runs.budgets("a")["judge"].count([LOST])
 
 
 def test_only_so_many_runs_are_remembered() -> None:
-    runs = Runs(FailureConfig(budget=0.2, window=10))
-    first = runs.budget("first")
+    runs = Runs(BRIEF)
+    first = runs.budgets("first")
     for n in range(RUNS):
-        runs.budget(str(n))
-    assert runs.budget("first") is not first
+        runs.budgets(str(n))
+    assert runs.budgets("first") is not first
 
 
 NAMES = {

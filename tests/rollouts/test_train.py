@@ -135,12 +135,12 @@ def _listening(asked: list[str], deaf_after: int | None = None) -> Any:
     class Listening(RewardModel):
         calls = 0
 
-        async def _rewards(self, candidates: Any, budget: Any = None) -> Any:
+        async def _rewards(self, candidates: Any, budgets: Any = None) -> Any:
             self.calls += 1
             if deaf_after is not None and self.calls > deaf_after:
                 raise BudgetExceeded("the judge has died")
             asked.extend(candidate.query for candidate in candidates)
-            return await super()._rewards(candidates, budget)
+            return await super()._rewards(candidates, budgets)
 
     return Listening
 

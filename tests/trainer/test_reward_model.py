@@ -20,6 +20,7 @@ from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import (
     FailureConfig,
     JudgeConfig,
+    PartConfig,
     ReplicaConfig,
     RewardConfig,
     ServiceConfig,
@@ -64,7 +65,7 @@ def test_failed_judgements_abstain(reward: RewardModel) -> None:
     assert [(r.raw, r.value) for r in found] == [(9.0, 9.0), (None, None), (2.0, 2.0)]
     assert found[1].judgement.outcome is Outcome.TRUNCATED
     assert reward.numbers(found, asked("good", "lost", "poor")) == [9.0, 5.5, 2.0]
-    assert reward.fallbacks == 1 and reward.format.neutral == 5.5
+    assert reward.fallbacks == 1 and reward.parts.middle == 5.5
 
 
 def test_any_loop_and_any_thread_may_ask(reward: RewardModel) -> None:
@@ -387,6 +388,20 @@ def test_a_running_service_rewards(service: str, monkeypatch: pytest.MonkeyPatch
     assert found[3].judgement.outcome is Outcome.UNAVAILABLE
     assert found[0].judgement.rating is not None and found[0].judgement.rating.distribution
     assert compared.verdict == "first"
+
+
+def test_a_part_at_another_address(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    there = PartConfig(service=ServiceConfig(address=service), view="rating")
+    here = JudgeConfig(kind="fake", script={"ratings": {"good": 1, "poor": 10}})
+    with RewardModel(config(judge=here, parts={"there": there})) as model:
+        found = model.rewards_now(asked("good", "lost", "poor"))
+    assert [r.parts["there"] for r in found] == [9.0, None, 2.0]
+    assert [r.raw for r in found] == [
+        pytest.approx(4 / 9),
+        pytest.approx(4 / 9),
+        pytest.approx(5 / 9),
+    ]
 
 
 def test_a_wrong_token_and_an_address_without_a_service(

@@ -1,0 +1,297 @@
+"""Rewards of several parts: what each counts, who is left out, and what every trainer is told."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.trainer.openrlhf import get_reward
+from autoj_reward.trainer.parts import Parts
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
+from autoj_reward.trainer.verl import score
+from autoj_reward.types import Candidate, Outcome
+
+RATINGS = {"good": 10, "fair": 5.5, "poor": 1}
+NUMBER: Any = 7
+HERE = __name__
+
+
+def brief(candidate: Candidate) -> float | None:
+    """Does not apply to `fair`, fails on `bug`, and has no number for a few."""
+    said: dict[str, Any] = {
+        "fair": None,
+        "words": "ten",
+        "nothing": math.nan,
+        "numpy": np.float32(0.5),
+        "truth": np.bool_(True),
+    }
+    if candidate.response == "bug":
+        raise KeyError("no such field")
+    found: float | None = said.get(candidate.response, 1.0)
+    return found
+
+
+async def prompt(candidate: Candidate) -> float:
+    await asyncio.sleep(0)
+    return float(len(candidate.response))
+
+
+async def endless(candidate: Candidate) -> float:
+    if candidate.response == "slow":
+        await asyncio.Event().wait()
+    return 1.0
+
+
+def made(parts: Mapping[str, Any], fail: Mapping[str, str] = {}, **more: Any) -> RewardConfig:
+    script = {"ratings": RATINGS, "fail": dict(fail)}
+    judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 1.0}}
+    data = {"judge": judge, "view": "rating", "parts": dict(parts)} | more
+    return check(RewardConfig, data, "test")
+
+
+def function(name: str, **more: Any) -> dict[str, Any]:
+    return {"function": f"{HERE}:{name}", "failures": {"budget": 1.0}} | more
+
+
+SCALAR = {"kind": "fake", "format": "scalar", "script": {"ratings": {"good": -1.0, "fair": 2.0}}}
+RULE = function("brief", weight=0.5)
+
+
+def rewards(config: RewardConfig, *responses: str) -> list[Any]:
+    with RewardModel(config) as model:
+        return model.rewards_now([Candidate("Why?", response) for response in responses])
+
+
+# What counts how
+
+
+SHARES: dict[str, tuple[dict[str, Any], dict[str, float | None], float | None]] = {
+    "a judge by its scale": ({"b": {"judge": {}}}, {"judge": 10, "b": 5.5}, 0.75),
+    "weights are relative to the judge's": (
+        {"b": {"judge": {}, "weight": 3}},
+        {"judge": 10, "b": 1},
+        0.25,
+    ),
+    "a scalar by the odds against 0": (
+        {"b": {"judge": {"format": "scalar"}}},
+        {"judge": 5.5, "b": 0.0},
+        0.5,
+    ),
+    "a scalar by its range": (
+        {"b": {"judge": {"format": "scalar"}, "range": [-2, 6]}},
+        {"judge": 1, "b": 4.0},
+        0.375,
+    ),
+    "a function as it is": ({"b": function("brief")}, {"judge": 1, "b": 0.5}, 0.25),
+    "a range is a unit, no bound": (
+        {"b": function("brief", range=[0, 10])},
+        {"judge": 1, "b": 20.0},
+        1.0,
+    ),
+    "a falling range": (
+        {"b": function("brief", range=[100, 0])},
+        {"judge": 1, "b": 25.0},
+        0.375,
+    ),
+    "who abstains is left out": ({"b": {"judge": {}}}, {"judge": 10, "b": None}, 1.0),
+    "of three, by the weights of the others": (
+        {"b": {"judge": {}, "weight": 2}, "c": {"judge": {}, "weight": 3}},
+        {"judge": 10, "b": None, "c": 1},
+        0.25,
+    ),
+    "all abstain": ({"b": {"judge": {}}}, {"judge": None, "b": None}, None),
+}
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_one_number_of_several_parts(case: str) -> None:
+    parts, values, expected = SHARES[case]
+    assert Parts(made(parts)).reward(values) == pytest.approx(expected)
+
+
+def test_the_least_of_several_parts() -> None:
+    parts = Parts(made({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
+    assert parts.reward({"judge": 10, "b": 5.5, "c": None}) == 0.5
+    assert parts.reward({"judge": None, "b": None, "c": None}) is None
+
+
+def test_the_judge_alone_keeps_its_unit() -> None:
+    parts = Parts(made({}))
+    assert (parts.reward({"judge": 9}), parts.middle, parts.share(10)) == (9, 5.5, 1.0)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing named": ({"parts": {"b": {"weight": 2}}}, "name a judge, a service or a function"),
+    "a view of nothing": ({"parts": {"b": {"view": "rating"}}}, "name a judge, a service or"),
+    "two in one": (
+        {"parts": {"b": {"judge": {}, "function": "rules:short"}}},
+        "judge beside a function",
+    ),
+    "no function's name": ({"parts": {"b": {"function": "rules.py"}}}, "is not module:function"),
+    "no weight": ({"parts": {"b": {"judge": {}, "weight": 0}}}, "parts.b.weight"),
+    "no range": ({"parts": {"b": {"judge": {}, "range": [1, 1]}}}, "two different values"),
+    "no name": ({"parts": {"B b": {"judge": {}}}}, "no part can be called 'B b'"),
+    "the judge's name": ({"parts": {"judge": {"judge": {}}}}, "no part can be called 'judge'"),
+    "an unknown key": ({"parts": {"b": {"wieght": 2}}}, "known here: failures, function, judge"),
+    "a weighed minimum": (
+        {"parts": {"b": {"judge": {}, "weight": 2}}, "reduce": "min"},
+        "the minimum knows no weights",
+    ),
+    "the minimum of one": ({"reduce": "min"}, "nothing beside the judge"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_config_is_named(case: str) -> None:
+    data, told = WRONG[case]
+    with pytest.raises(ConfigError, match=told):
+        check(RewardConfig, data, "test")
+
+
+LOST = {
+    "no module": ("no_such_module:f", "ModuleNotFoundError.*PYTHONPATH"),
+    "no function in it": (f"{HERE}:missing", "AttributeError"),
+    "no function": (f"{HERE}:NUMBER", "is 7, no function"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_function_is_looked_up_at_construction(case: str) -> None:
+    named, told = LOST[case]
+    with pytest.raises(ConfigError, match=rf"parts\.rule\.function: {named}.*{told}"):
+        RewardModel(made({"rule": {"function": named}}))
+
+
+# Asked
+
+
+def test_a_judge_a_scalar_model_and_a_function() -> None:
+    parts = {"scalar": {"judge": SCALAR, "range": [-2, 2]}, "rule": RULE}
+    good, fair = rewards(made(parts), "good", "fair")
+    assert good.parts == {"judge": 10, "scalar": -1.0, "rule": 1.0}
+    assert good.raw == good.value == pytest.approx((1 + 0.25 + 0.5) / 2.5)
+    # The rule does not apply here: the other two make up for it.
+    assert fair.parts == {"judge": 5.5, "scalar": 2.0, "rule": None}
+    assert fair.raw == pytest.approx((0.5 + 1) / 2)
+
+
+def test_a_judge_that_fails_leaves_its_part_to_the_others() -> None:
+    config = made({"rule": RULE}, {"lost": "truncated"}, failures={"budget": 1.0})
+    good, lost = rewards(config, "good", "lost")
+    assert (good.value, lost.value) == (1.0, 1.0)
+    assert lost.judgement.outcome is Outcome.TRUNCATED and lost.parts["judge"] is None
+
+
+def test_where_all_abstain_the_reward_does() -> None:
+    config = made(
+        {"rule": RULE}, {"bug": "truncated"}, failures={"budget": 1.0, "fallback": "neutral"}
+    )
+    with RewardModel(config) as model:
+        asked = [Candidate("Why?", "bug")]
+        found = model.rewards_now(asked)
+        assert (found[0].raw, found[0].value) == (None, None)
+        assert model.numbers(found, asked) == [0.5] and model.fallbacks == 1
+        assert asyncio.run(GRPOReward(model).judge(["Why?"], ["bug"])) == [None]
+
+
+@pytest.mark.parametrize("said", ["bug", "words", "nothing"])
+def test_a_function_that_fails_abstains(said: str, caplog: pytest.LogCaptureFixture) -> None:
+    [found] = rewards(made({"rule": RULE}), said)
+    assert found.parts["rule"] is None and found.raw == pytest.approx(found.parts["judge"] / 9, 1)
+    assert "reward part rule abstains" in caplog.text
+
+
+def test_numbers_of_other_kinds_and_async_functions() -> None:
+    config = made({"rule": RULE, "long": function("prompt", range=[0, 10])})
+    found = rewards(config, "numpy", "truth")
+    assert [own.parts["rule"] for own in found] == [0.5, 1.0]
+    assert [own.parts["long"] for own in found] == [5.0, 5.0]
+
+
+def test_a_function_that_hangs_is_given_up_at_the_deadline() -> None:
+    slow, good = rewards(made({"rule": function("endless")}), "slow", "good")
+    assert (slow.parts["rule"], good.parts["rule"]) == (None, 1.0)
+
+
+def test_every_part_has_its_own_budget() -> None:
+    tight = {"rule": RULE | {"failures": {"budget": 0.05}}}
+    with (
+        RewardModel(made(tight)) as model,
+        pytest.raises(BudgetExceeded, match=r"Mend the part rule .*parts\.rule\.failures\.budget"),
+    ):
+        model.rewards_now([Candidate("Why?", "bug")] * 8)
+    # What does not apply is no failure.
+    assert [own.parts["rule"] for own in rewards(made(tight), *["fair"] * 8)] == [None] * 8
+
+
+def test_a_panel_takes_the_strictest() -> None:
+    other = {"kind": "fake", "script": {"ratings": {"good": 4, "fair": 9}}}
+    panel = made({"second": {"judge": other, "view": "rating"}}, reduce="min")
+    good, fair = rewards(panel, "good", "fair")
+    assert (good.raw, fair.raw) == (pytest.approx(3 / 9), 0.5)
+
+
+# What trainers are told
+
+
+CHATML = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_trl_logs_every_part_by_name() -> None:
+    metrics: dict[str, float] = {}
+    extras: dict[str, list[Any]] = {}
+    with RewardModel(made({"rule": RULE})) as model:
+        found = asyncio.run(
+            GRPOReward(model).judge(
+                ["Why?"] * 2,
+                ["good", "fair"],
+                log_metric=metrics.__setitem__,
+                log_extra=extras.__setitem__,
+            )
+        )
+    assert found == [1.0, 0.5]
+    assert extras["part_rule"] == [1.0, None] and extras["part_judge"] == [10.0, 5.5]
+    assert metrics["parts/judge"] == 7.75 and metrics["parts/judge_abstains"] == 0
+    assert metrics["parts/rule"] == 1.0 and metrics["parts/rule_abstains"] == 0.5
+    assert metrics["judge/raw"] == 0.75
+
+
+def test_openrlhf_and_verl_get_every_part_by_name() -> None:
+    async def ask(model: RewardModel) -> tuple[dict[str, Any], dict[str, float]]:
+        rows = [CHATML + said for said in ("good", "fair")]
+        batch = await get_reward(model, rows, [CHATML] * 2)
+        return batch, await score(model, "fair", {"query": "Why?"}, "query")
+
+    with RewardModel(made({"rule": function("brief", range=[0, 4])})) as model:
+        batch, row = asyncio.run(ask(model))
+    assert batch["rewards"] == batch["scores"] == [0.625, 0.5]
+    assert batch["extra_logs"]["part_judge"] == [10.0, 5.5]
+    assert batch["extra_logs"]["part_rule"] == [1.0, 2.0]
+    assert batch["extra_logs"]["part_rule_abstains"] == [0.0, 1.0]
+    assert row["score"] == 0.5 and row["part_rule_abstains"] == 1.0
+    assert set(row) - {"score"} == set(batch["extra_logs"])
+
+
+def test_the_judge_alone_logs_what_it_did() -> None:
+    with RewardModel(made({})) as model:
+        asked = [Candidate("Why?", "good")]
+        found = model.rewards_now(asked)
+    assert found[0].parts == {}
+    assert not [name for name in batch_figures(found, asked) if name.startswith("parts")]
+
+
+def test_comparisons_know_no_parts() -> None:
+    with (
+        RewardModel(made({"rule": RULE})) as model,
+        pytest.raises(ConfigError, match="only the judge compares"),
+    ):
+        OnlineDPOReward(model).compare(["a", "a"], ["x", "y"], ties_left_out=True)
