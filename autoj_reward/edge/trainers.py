@@ -20,9 +20,9 @@ from autoj_reward.edge.bodies import MAX_CANDIDATES, Body, Text
 from autoj_reward.edge.runs import RUN_HEADER, Runs, run_name
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.trainer.failures import Budgets
+from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.slime import numbers
 from autoj_reward.types import Judgement
 
 

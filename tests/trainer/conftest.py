@@ -24,22 +24,38 @@ STUBBED = {
     "openrlhf.models.utils": ("compute_approx_kl", "compute_reward", "masked_mean"),
     "openrlhf.models": (),
     "vllm": ("SamplingParams",),
+    "prime_sandboxes": (),
+    "prime_sandboxes.models": ("validate_egress_lists",),
 }
-"""Modules that only a GPU's software can import, with the names that others take from them."""
+"""Modules that only a GPU's software can import, or an account with somebody's sandboxes, with the
+names that others take from them."""
 
 
 @pytest.fixture
-def frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frameworks' own packages, to be imported in the test; skips without them."""
-    if not (FRAMEWORKS / "openrlhf").is_dir() or not (FRAMEWORKS / "verl").is_dir():
-        pytest.skip(f"OpenRLHF and verl are not in {FRAMEWORKS}: make test-frameworks")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(FRAMEWORKS)])
-    for name, names in STUBBED.items():
-        stub = types.ModuleType(name)
-        stub.__path__ = []
-        for attribute in names:
-            setattr(stub, attribute, type(attribute, (), {}))
-        monkeypatch.setitem(sys.modules, name, stub)
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Makes a folder's packages importable in the test; skips without them. What was imported of
+    them is forgotten after it, since two folders may hold two versions."""
+
+    def find(folder: Path, *packages: str) -> None:
+        if any(not (folder / name).is_dir() for name in packages):
+            pytest.skip(f"{' and '.join(packages)} not in {folder}: make test-frameworks")
+        monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+        for name, names in STUBBED.items():
+            stub = types.ModuleType(name)
+            stub.__path__ = []
+            for attribute in names:
+                setattr(stub, attribute, type(attribute, (), {}))
+            monkeypatch.setitem(sys.modules, name, stub)
+
+    yield find
+    for name in [name for name in sys.modules if name.partition(".")[0] == "verifiers"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def frameworks(theirs: Callable[..., None]) -> None:
+    """OpenRLHF and verl."""
+    theirs(FRAMEWORKS, "openrlhf", "verl")
 
 
 @pytest.fixture
