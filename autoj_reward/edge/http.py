@@ -4,6 +4,7 @@
     POST /v1/compare    {"pairs": [{"query", "first", "second"}], "swap": true}
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...]} -> {"selection": {...}, "judgements": [...]}
+    POST /v1/chat/completions  RewardBench's prompts: see `chat.py`
     GET  /v1/judge      -> {"judge": fingerprint}
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
@@ -36,7 +37,7 @@ from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
-from autoj_reward.edge import bodies
+from autoj_reward.edge import bodies, chat
 from autoj_reward.edge.guard import Guard, Limits
 from autoj_reward.edge.metrics import Metrics
 from autoj_reward.edge.refusal import answered, refused
@@ -133,6 +134,8 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             compare=compare if client.compares else None,
         )
         return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
+
+    chat.add_route(app, lambda: client.backend.judge, compare)
 
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:

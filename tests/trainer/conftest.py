@@ -26,6 +26,34 @@ STUBBED = {
     "vllm": ("SamplingParams",),
     "prime_sandboxes": (),
     "prime_sandboxes.models": ("validate_egress_lists",),
+    "areal.infra.controller": ("RolloutController", "TrainController"),
+    "areal.infra.launcher": (
+        "LocalLauncher",
+        "RayLauncher",
+        "SGLangServerWrapper",
+        "SlurmLauncher",
+        "vLLMServerWrapper",
+    ),
+    "areal.infra.remote_inf_engine": ("RemoteInfBackendProtocol", "RemoteInfEngine"),
+    "areal.infra.scheduler": ("LocalScheduler", "RayScheduler", "SlurmScheduler"),
+    "rewardbench.models": ("DPO_MODEL_CONFIG", "REWARD_MODEL_CONFIG"),
+    "anthropic": (),
+    "google.generativeai": (),
+    "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
+    "together": ("Together",),
+    "skyrl.backends": (),
+    "skyrl.backends.renderer": ("decode_mm_kwargs",),
+    "skyrl.backends.skyrl_train": (),
+    "skyrl.backends.skyrl_train.inference_servers": (),
+    "skyrl.backends.skyrl_train.inference_servers.base": (
+        "ConversationType",
+        "InferenceEngineInput",
+        "InferenceEngineInterface",
+        "MultiModalFeatures",
+    ),
+    "skyrl.backends.skyrl_train.inference_servers.remote_inference_client": (
+        "RemoteInferenceClient",
+    ),
 }
 """Modules that only a GPU's software can import, or an account with somebody's sandboxes, with the
 names that others take from them."""
