@@ -7,6 +7,7 @@ import importlib
 import logging
 import math
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +23,13 @@ ROW = {"messages": [{"role": "user", "content": "Why?"}], "answer": "5"}
 
 
 @pytest.fixture(autouse=True)
-def areal(theirs: Any) -> None:
+def wrapper(theirs: Any) -> Iterator[Any]:
+    """AReaL's wrapper of reward functions. Its processes end with the test, whose config they
+    have."""
     theirs(FRAMEWORKS, "areal")
+    found = importlib.import_module("areal.api").AsyncRewardWrapper
+    yield found
+    found._atexit_shutdown_all()
 
 
 def engine(tokenizer: Any, said: str) -> Any:
@@ -64,7 +70,7 @@ def executor(tokenizer: Any, said: str) -> Any:
 
     config = InferenceEngineConfig(consumer_batch_size=1, max_head_offpolicyness=100)
     made = WorkflowExecutor(config=config, inference_engine=engine(tokenizer, said))
-    made.initialize(logger=logging.getLogger("areal"), train_data_parallel_size=1)
+    made.initialize(logger=logging.getLogger("executor"), train_data_parallel_size=1)
     return made
 
 
@@ -117,8 +123,7 @@ def sleepy(*_: Any, **__: Any) -> float:
     return 9.0
 
 
-def test_areals_wrapper_makes_0_of_a_timeout(smollm2: Any) -> None:
-    wrapper = importlib.import_module("areal.api").AsyncRewardWrapper
+def test_areals_wrapper_makes_0_of_a_timeout(wrapper: Any) -> None:
     assert asyncio.run(wrapper(sleepy, timeout_seconds=0.1, max_retries=0)()) == 0
 
 
