@@ -35,6 +35,10 @@ class Odd:
         made.step = step
         return made
 
+    @staticmethod
+    def aggregate_metrics(metrics: Any) -> dict[str, Any]:
+        return {}
+
 
 @pytest.fixture
 def gym(theirs: Any) -> Any:
@@ -65,7 +69,7 @@ def generate(gym: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             pass
 
         engine = SimpleNamespace(generate=answer, finish_session=finish_session)
-        config = GeneratorConfig(batched=batched)
+        config = GeneratorConfig(batched=batched, max_input_length=4096)
         made = own.SkyRLGymGenerator(config, SkyRLGymConfig(), engine, smollm2)
         count = len(said)
         batch = {"prompts": [prompt] * count, "env_classes": [env] * count}
@@ -109,22 +113,26 @@ def test_a_prompt_that_is_none_is_named(gym: Any, named: Any) -> None:
         gym.make("autoj", env_config={}, extras={}).init([{"content": "Why?"}])
 
 
-THEIRS: dict[str, tuple[Any, type[Exception] | None]] = {
+THEIRS: dict[str, tuple[Any, Any]] = {
     "exception": (RuntimeError("broken"), RuntimeError),
-    "None": (None, AssertionError),
+    "None": (None, (AssertionError, TypeError)),
     "NaN": (math.nan, None),
 }
 
 
 @pytest.mark.parametrize("case", THEIRS)
-def test_what_skyrl_makes_of_an_environment(generate: Any, gym: Any, case: str) -> None:
+@pytest.mark.parametrize("batched", [False, True], ids=["a loop each", "batched"])
+def test_what_skyrl_makes_of_an_environment(
+    generate: Any, gym: Any, case: str, batched: bool
+) -> None:
     reward, error = THEIRS[case]
     gym.register(id="odd", entry_point=Odd(reward))
     try:
         if error is None:
-            assert math.isnan(total(generate("x", env="odd")["rewards"][0]))
+            [found] = generate("x", env="odd", batched=batched)["rewards"]
+            assert math.isnan(total(found))
             return
         with pytest.raises(error):
-            generate("x", env="odd")
+            generate("x", env="odd", batched=batched)
     finally:
         gym.envs.deregister("odd")
