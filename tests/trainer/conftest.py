@@ -36,7 +36,6 @@ STUBBED = {
     ),
     "areal.infra.remote_inf_engine": ("RemoteInfBackendProtocol", "RemoteInfEngine"),
     "areal.infra.scheduler": ("LocalScheduler", "RayScheduler", "SlurmScheduler"),
-    "rewardbench.models": ("DPO_MODEL_CONFIG", "REWARD_MODEL_CONFIG"),
     "anthropic": (),
     "google.generativeai": (),
     "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
