@@ -2,6 +2,7 @@
 
     POST /reward      {"prompt", "response", "label"?} -> a number
     POST /get_reward  {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
+    POST /v1/responses  as NeMo Gym's genrm_compare asks: see `genrm.py`
 
 A judgement that fails gets the fallback of the service's `reward.failures`, until the budget of the
 run that asks is spent: see `runs.py`.
@@ -11,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
-from autoj_reward.edge.bodies import MAX_CANDIDATES, Body, Text
+from autoj_reward.edge import genrm
+from autoj_reward.edge.bodies import MAX_INPUTS, Body, Text, Turns
+from autoj_reward.edge.refusal import require_inputs
 from autoj_reward.edge.runs import RUN_HEADER, Runs, run_name
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.models import critiques_of
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
@@ -30,23 +34,9 @@ class Query(BaseModel):
     """The body of POST /get_reward. `query` and `prompts` are as long as each other; labels are
     accepted and not used."""
 
-    query: list[Text] = Field(max_length=MAX_CANDIDATES)
-    prompts: list[Text] = Field([], max_length=MAX_CANDIDATES)
+    query: list[Text] = Field(max_length=MAX_INPUTS)
+    prompts: list[Text] = Field([], max_length=MAX_INPUTS)
     labels: list[Any] | None = None
-
-
-class Part(BaseModel):
-    """A part of a message. Those of type `text` are read."""
-
-    type: Text
-    text: Text = ""
-
-
-class Turn(BaseModel):
-    """One message of a conversation. content: text, or parts of which the text ones are read."""
-
-    role: Text
-    content: Text | list[Part] | None = None
 
 
 class Said(Body):
@@ -56,7 +46,7 @@ class Said(Body):
     the text to rate. label: accepted and not used.
     """
 
-    prompt: Text | Annotated[list[Turn], Field(min_length=1, max_length=MAX_CANDIDATES)]
+    prompt: Text | Turns
     response: Text
     label: Any = None
 
@@ -66,9 +56,10 @@ Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 
 
 def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
-    """Both routes on a service. 422 for a lone row where the service's config needs its group, 503
+    """The routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
     runs = Runs(model.config)
+    inputs_each = sum(critiques_of(own.judge) for own in model.config.judged.values())
 
     def budgets(request: Request) -> Budgets:
         told = request.headers
@@ -93,6 +84,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             raise HTTPException(
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
             )
+        require_inputs(len(body.query) * inputs_each, "query")
         with answering():
             return await get_reward(model, body.query, body.prompts, budgets(request))
 
@@ -104,3 +96,9 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
         with answering():
             [number] = await numbers(model, [(prompt, body.response)], budgets(request))
             return number
+
+    @app.post("/v1/responses")
+    async def pair(body: genrm.Asked, request: Request) -> dict[str, Any]:
+        """Scores of two responses."""
+        with answering():
+            return await genrm.answer(model, body, budgets(request))

@@ -26,6 +26,7 @@ STUBBED = {
     "vllm": ("SamplingParams",),
     "prime_sandboxes": (),
     "prime_sandboxes.models": ("validate_egress_lists",),
+<<<<<<< HEAD
     "areal.infra.controller": ("RolloutController", "TrainController"),
     "areal.infra.launcher": (
         "LocalLauncher",
@@ -53,9 +54,14 @@ STUBBED = {
     "skyrl.backends.skyrl_train.inference_servers.remote_inference_client": (
         "RemoteInferenceClient",
     ),
+=======
+    "wandb": ("Histogram",),
+    "pydot": ("graph_from_dot_file",),
+    "yappi": (),
+>>>>>>> frameworks-a
 }
-"""Modules that only a GPU's software can import, or an account with somebody's sandboxes, with the
-names that others take from them."""
+"""Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
+and profilers, with the names that others take from them."""
 
 
 @pytest.fixture
@@ -87,12 +93,13 @@ def frameworks(theirs: Callable[..., None]) -> None:
 
 @pytest.fixture
 def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RewardModel]]:
-    """The reward model of a config file that the environment names, with a scripted judge."""
+    """The reward model of a config file that the environment names, with a scripted judge. What it
+    hangs on has failed after `hangs_s`, long enough for a busy machine to answer the others."""
 
-    def make(**failures: Any) -> RewardModel:
+    def make(hangs_s: float = 60.0, **failures: Any) -> RewardModel:
         ratings = {"good": 9, "good </s>": 9, "poor": 2}
         script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
-        judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 0.5}}
+        judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
         path = tmp_path / "reward.yaml"
         made = {"judge": judge, "view": "rating", "failures": failures}
         path.write_text(yaml.safe_dump(made), encoding="utf-8")

@@ -102,7 +102,7 @@ async def test_a_plugged_judge_has_its_weight(vf: Any, named: Any, plugin: str) 
 
 ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a failed judgement": ("lost", {"budget": 1.0}, "NoReward: truncated: no rating slot"),
-    "a judge that hangs": ("slow", {"budget": 1.0}, "NoReward: unavailable"),
+    "a judge that hangs": ("slow", {"budget": 1.0, "hangs_s": 0.1}, "NoReward: unavailable"),
     "a spent budget": ("lost", {"budget": 0.0}, "BudgetExceeded: 1 of the last 1"),
     "no prompt": (None, {}, "InputError: the task has no prompt"),
 }

@@ -25,6 +25,10 @@ VALID: dict[str, Any] = {
         "response": "a",
         "label": None,
     },
+    "/v1/responses": {
+        "input": [{"role": "user", "content": "Why?"}],
+        "metadata": {"response_1": "a", "response_2": "bc"},
+    },
 }
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 2**31, 10**400, 1e308, float("nan"), float("-inf"), "", "\x00", "\ud800",

@@ -91,13 +91,18 @@ class Server:
 
 
 @contextmanager
-def service(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Server]:
-    """`autoj serve` with this judge, ready; its log goes into the folder."""
+def service(
+    judge: JudgeConfig, folder: Path, start_s: float = 180, files: int | None = None
+) -> Iterator[Server]:
+    """`autoj serve` with this judge, ready; its log goes into the folder. files: that it may have
+    open at a time."""
     port = free_port()
     config = folder / "serve.yaml"
-    given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 5}
+    given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
     config.write_text(yaml.safe_dump(given), encoding="utf-8")
     command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
     with _running(Server(command, port, folder / "service.log"), start_s) as server:
         yield server
 
