@@ -26,7 +26,9 @@ STUBBED = {
     "vllm": ("SamplingParams",),
     "prime_sandboxes": (),
     "prime_sandboxes.models": ("validate_egress_lists",),
-<<<<<<< HEAD
+    "wandb": ("Histogram",),
+    "pydot": ("graph_from_dot_file",),
+    "yappi": (),
     "areal.infra.controller": ("RolloutController", "TrainController"),
     "areal.infra.launcher": (
         "LocalLauncher",
@@ -54,11 +56,6 @@ STUBBED = {
     "skyrl.backends.skyrl_train.inference_servers.remote_inference_client": (
         "RemoteInferenceClient",
     ),
-=======
-    "wandb": ("Histogram",),
-    "pydot": ("graph_from_dot_file",),
-    "yappi": (),
->>>>>>> frameworks-a
 }
 """Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
 and profilers, with the names that others take from them."""
