@@ -36,14 +36,9 @@ from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
-<<<<<<< HEAD
 from autoj_reward.edge import bodies, chat
-from autoj_reward.edge.guard import Guard, Limits
-=======
-from autoj_reward.edge import bodies
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
->>>>>>> frameworks-a
 from autoj_reward.edge.metrics import Metrics
 from autoj_reward.edge.page import POLICY, page
 from autoj_reward.edge.refusal import answered, refused, require_inputs
