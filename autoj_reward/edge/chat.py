@@ -14,12 +14,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from fastapi import FastAPI, HTTPException, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from autoj_reward.edge.bodies import MAX_CANDIDATES, Text
-from autoj_reward.edge.trainers import Turn
+from autoj_reward.edge.bodies import Text, Turns
 from autoj_reward.trainer.text import content_text
-from autoj_reward.types import Comparison, Usage, Verdict
+from autoj_reward.types import Comparison, Contest, Usage, Verdict
 
 MARKS = (
     "[User Question]\n",
@@ -29,14 +28,14 @@ MARKS = (
 )
 """What stands before, between and after the question and the two answers."""
 LETTERS = {Verdict.FIRST: "[[A]]", Verdict.SECOND: "[[B]]"}
-Compare = Callable[[Sequence[tuple[str, str, str]]], Awaitable[list[Comparison]]]
+Compare = Callable[[Sequence[Contest]], Awaitable[list[Comparison]]]
 
 
 class Chat(BaseModel):
     """The body. What else a caller sends, such as a temperature, is the judge's own affair."""
 
     model: Text = ""
-    messages: list[Turn] = Field(min_length=1, max_length=MAX_CANDIDATES)
+    messages: Turns
     n: Literal[1] | None = None
     stream: Literal[False] | None = None
 
@@ -62,7 +61,7 @@ def add_route(app: FastAPI, judge: Callable[[], str], compare: Compare) -> None:
         return _answer(told(found), usage, body.model, judge())
 
 
-def split(prompt: str) -> tuple[str, str, str] | str | None:
+def split(prompt: str) -> Contest | str | None:
     """Question, answer A and answer B of a prompt; None of any other text. A text that says what is
     wrong where a mark stands in an answer, too: nobody can tell then who said what. Linear time."""
     if not (prompt.startswith(MARKS[0]) and prompt.endswith(MARKS[-1])):
@@ -76,7 +75,7 @@ def split(prompt: str) -> tuple[str, str, str] | str | None:
     if MARKS[2] not in rest:
         return None
     first, second = rest.split(MARKS[2])
-    return question, first, second
+    return Contest(question, first, second)
 
 
 def told(found: Comparison) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.prompts.render import CONTROL, Part, Prompt, broken_up, defuse
+from autoj_reward.prompts.render import CONTROL, Message, Part, Prompt, broken_up, defuse
 
 WRAPPERS = Path(__file__).parent / "wrappers"
 ELLIPSIS = " … "
@@ -130,15 +130,20 @@ class PromptTokenizer:
         return list(out["input_ids"])
 
     def _wrapped(self, prompt: Prompt) -> str:
-        system = next((m.text for m in prompt if m.role == "system"), None)
+        system = next((m for m in prompt if m.role == "system"), None)
         user = next(m for m in prompt if m.role == "user")
         if self.wrapper == "none":
-            return user.text if system is None else f"{system}\n\n{user.text}"
+            return user.text if system is None else f"{system.text}\n\n{user.text}"
         shell = _wrapper_text("llama2.txt" if system is None else "llama2_system.txt")
-        text = "".join(p.text if p.trusted else self._inert(p.text, shell) for p in user.parts)
+        values = {"input": user} | ({"system_message": system} if system else {})
         pieces = re.split(r"\{(\w+)\}", shell)
-        values = {"input": text, "system_message": system}
-        return "".join(str(values[p]) if k % 2 else p for k, p in enumerate(pieces))
+        return "".join(
+            self._inert_text(values[p], shell) if k % 2 else p for k, p in enumerate(pieces)
+        )
+
+    def _inert_text(self, message: Message, shell: str) -> str:
+        parts = message.parts
+        return "".join(p.text if p.trusted else self._inert(p.text, shell) for p in parts)
 
     def _inert(self, text: str, shell: str) -> str:
         """Untrusted text with the marks of a shell broken up that the tokenizer has no tokens for.
@@ -217,9 +222,11 @@ class PromptTokenizer:
             if len(ids) <= budget:
                 return shorter, ids, True
             room -= len(ids) - budget
+        sizes = {p.name: len(self._text(p.text)) for m in prompt for p in m.parts if _given(p)}
+        longest = max(sizes, key=sizes.__getitem__, default="query")
         raise InputRejected(
-            f"the query and the template take {fixed} of {budget} prompt tokens and leave no room "
-            "for the response: raise max_model_len or shorten the query"
+            f"{_listed(sizes)} and the template take {fixed} of {budget} prompt tokens and leave "
+            f"no room for the response: raise max_model_len or shorten the {longest}"
         )
 
     def _cut(self, part: Part, ids: list[int], room: int, cut: OverLong) -> Part:
@@ -291,6 +298,17 @@ class PromptTokenizer:
             if len(spelled) <= end and text.startswith(spelled):
                 return len(spelled)
         return 0
+
+
+def _given(part: Part) -> bool:
+    return bool(part.name) and not part.response
+
+
+def _listed(sizes: dict[str, int]) -> str:
+    """Fields by name with their tokens, where there are several."""
+    if len(sizes) < 2:
+        return f"the {next(iter(sizes), 'query')}"
+    return ", ".join(f"the {name} ({size} tokens)" for name, size in sizes.items())
 
 
 def _level(lengths: Sequence[int], room: int) -> int:

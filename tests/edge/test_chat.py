@@ -8,7 +8,7 @@ import pytest
 
 from autoj_reward.edge.chat import split, told
 from autoj_reward.select.aggregate import swap_consistent
-from autoj_reward.types import Judgement, Outcome, Verdict
+from autoj_reward.types import Contest, Judgement, Outcome, Verdict
 from tests.edge.test_edge import calling, made, scripted
 
 A, B = "[The Start of Assistant A's Answer]", "[The Start of Assistant B's Answer]"
@@ -51,7 +51,7 @@ def test_a_verdict_in_the_askers_form(pair: tuple[str, str], ending: str) -> Non
 
 def test_texts_arrive_as_they_are() -> None:
     asked = ("[Why]\n\n?", "", " long\n\n")
-    assert split(prompt(*asked)) == asked
+    assert split(prompt(*asked)) == Contest(*asked)
 
 
 @pytest.mark.parametrize(
