@@ -53,7 +53,7 @@ def test_what_a_format_shows_and_needs(fmt: JudgeFormat) -> None:
     assert fmt.context("pairwise") == {"criteria": True}
     assert fmt.context() == {"reference": True, "rubric": False, "tone": False, "criteria": True}
     assert load_format("autoj-en").context() == {}
-    assert load_format("prometheus2").context() == {"rubric": False}
+    assert load_format("prometheus2").context() == {"reference": False, "rubric": False}
     assert load_any_format("scalar").context() == {}
 
 
