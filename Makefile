@@ -17,8 +17,7 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   codetiming==1.4.0 orjson==3.13.0 \
   verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
   math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0 \
-  areal==1.0.4 skyrl==0.3.0 skyrl-gym==0.4.0 rewardbench==0.1.4 fschat==0.2.36 \
-  colorlog==6.12.0 torchdata==0.11.0 aiofiles==25.1.0
+  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4 fschat==0.2.36
 FRAMEWORKS_BEFORE := verifiers==0.2.1
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked

@@ -1,32 +1,25 @@
-"""AReaL: a workflow that judges, or a reward function for AReaL's own workflows.
+"""AReaL: a reward function for its workflows.
 
-    workflow="autoj_reward.trainer.areal.JudgeWorkflow"   in place of RLVRWorkflow
-    reward_fn="autoj_reward.trainer.areal.reward_fn"      for AReaL's other workflows
+    workflow_kwargs=dict(reward_fn="autoj_reward.trainer.areal.reward_fn", ...)
 
-Prefer the workflow, which takes the arguments of RLVRWorkflow but `reward_fn`. A reward function is
-called in a pool of processes, and what takes 15 s four times over, its wait for a process included,
-is a reward of 0; the workflow's reward is not called so.
-
-AReaL rejects a trajectory whose workflow raises, logs why, and goes on without it for ever. So what
-must end a run leaves the workflow as SystemExit, which ends AReaL's rollout thread, and with it the
-run: "AsyncTaskRunner is exiting".
+AReaL calls it in a pool of processes, and what takes 15 s four times over, its wait for a process
+included, is a reward of 0. So `judge.serve.deadline_s` must be below that, and the calls under way
+no more than the pool answers in time. A workflow of your own that awaits `reward` knows no such
+timeout.
 
 Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
-it, since both run in several processes).
+it, since the pool has several processes).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from functools import cache
 from typing import Any
 
-from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.numbers import numbers
 
-LOG = logging.getLogger("autoj_reward.trainer")
 PATIENCE_S = 15.0
 """After which AReaL's wrapper asks again, and at last takes 0."""
 
@@ -51,34 +44,6 @@ def reward_fn(*args: Any, **kwargs: Any) -> float:
     if deadline_s >= PATIENCE_S:
         raise ConfigError(
             f"judge.serve.deadline_s is {deadline_s:g}, and AReaL takes 0 for what it waits "
-            f"{PATIENCE_S:g} s for: set it well below, such as 10, or take JudgeWorkflow"
+            f"{PATIENCE_S:g} s for: set it well below, such as 10"
         )
     return asyncio.run(reward(*args, **kwargs))
-
-
-def __getattr__(name: str) -> Any:
-    # A subclass of AReaL's, which only its own environment can import.
-    if name == "JudgeWorkflow":
-        return _judge_workflow()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-@cache
-def _judge_workflow() -> type:
-    from areal.workflow.rlvr import RLVRWorkflow
-
-    class JudgeWorkflow(RLVRWorkflow):
-        """AReaL's single turn, rewarded on its own event loop, without the wrapper's timeout."""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(reward, *args, **kwargs)
-            self.async_reward_fn = self._reward
-
-        async def _reward(self, *args: Any, **kwargs: Any) -> float:
-            try:
-                return await reward(*args, **kwargs)
-            except (BudgetExceeded, ConfigError) as error:
-                LOG.error("no reward, which ends the run: %s", error)
-                raise SystemExit(str(error)) from error
-
-    return JudgeWorkflow

@@ -29,33 +29,10 @@ STUBBED = {
     "wandb": ("Histogram",),
     "pydot": ("graph_from_dot_file",),
     "yappi": (),
-    "areal.infra.controller": ("RolloutController", "TrainController"),
-    "areal.infra.launcher": (
-        "LocalLauncher",
-        "RayLauncher",
-        "SGLangServerWrapper",
-        "SlurmLauncher",
-        "vLLMServerWrapper",
-    ),
-    "areal.infra.remote_inf_engine": ("RemoteInfBackendProtocol", "RemoteInfEngine"),
-    "areal.infra.scheduler": ("LocalScheduler", "RayScheduler", "SlurmScheduler"),
     "anthropic": (),
     "google.generativeai": (),
     "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
     "together": ("Together",),
-    "skyrl.backends": (),
-    "skyrl.backends.renderer": ("decode_mm_kwargs",),
-    "skyrl.backends.skyrl_train": (),
-    "skyrl.backends.skyrl_train.inference_servers": (),
-    "skyrl.backends.skyrl_train.inference_servers.base": (
-        "ConversationType",
-        "InferenceEngineInput",
-        "InferenceEngineInterface",
-        "MultiModalFeatures",
-    ),
-    "skyrl.backends.skyrl_train.inference_servers.remote_inference_client": (
-        "RemoteInferenceClient",
-    ),
 }
 """Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
 and profilers, with the names that others take from them."""

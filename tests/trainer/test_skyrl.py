@@ -1,11 +1,9 @@
-"""SkyRL's own generator and its gym's registry, with a scripted engine and judge."""
+"""SkyRL's own gym: its registry makes our environment, with a scripted judge."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import math
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,122 +15,44 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 PROMPT = [{"role": "user", "content": "Why?"}]
 
 
-class Odd:
-    """Makes environments that give one reward, or raise it."""
-
-    def __init__(self, reward: Any) -> None:
-        self.reward = reward
-
-    def __call__(self, **_: Any) -> Any:
-        from skyrl_gym.envs.base_text_env import BaseTextEnv
-
-        def step(action: str) -> dict[str, Any]:
-            if isinstance(self.reward, Exception):
-                raise self.reward
-            return {"observations": [], "reward": self.reward, "done": True, "metadata": {}}
-
-        made = BaseTextEnv()
-        made.step = step
-        return made
-
-    @staticmethod
-    def aggregate_metrics(metrics: Any) -> dict[str, Any]:
-        return {}
-
-
 @pytest.fixture
-def gym(theirs: Any) -> Any:
+def gym(theirs: Any) -> Iterator[Any]:
     """skyrl_gym, with our environment registered as `autoj`."""
-    theirs(FRAMEWORKS, "skyrl", "skyrl_gym")
+    theirs(FRAMEWORKS, "skyrl_gym")
     found = importlib.import_module("skyrl_gym")
     found.register(id="autoj", entry_point="autoj_reward.trainer.skyrl:JudgeEnv")
     yield found
     found.envs.deregister("autoj")
 
 
-@pytest.fixture
-def generate(gym: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Rollouts of SkyRL's generator whose engine says one text after the other."""
-    own = importlib.import_module("skyrl.train.generators.skyrl_gym_generator")
-    monkeypatch.setattr(own, "InferenceEngineInput", dict)
-    from skyrl.train.config import GeneratorConfig, SkyRLGymConfig
-
-    def run(*said: str, batched: bool = False, prompt: Any = PROMPT, env: str = "autoj") -> Any:
-        rest = iter(said)
-
-        async def answer(asked: Any, **_: Any) -> dict[str, Any]:
-            texts = [next(rest) for _ in asked["prompt_token_ids"]]
-            ids = [smollm2(text, add_special_tokens=False).input_ids for text in texts]
-            return {"responses": texts, "response_ids": ids, "stop_reasons": ["stop"] * len(ids)}
-
-        async def finish_session(name: str) -> None:
-            pass
-
-        engine = SimpleNamespace(generate=answer, finish_session=finish_session)
-        config = GeneratorConfig(batched=batched, max_input_length=4096)
-        made = own.SkyRLGymGenerator(config, SkyRLGymConfig(), engine, smollm2)
-        count = len(said)
-        batch = {"prompts": [prompt] * count, "env_classes": [env] * count}
-        batch |= {"env_extras": [{} for _ in said]}
-        return asyncio.run(made.generate(batch, disable_tqdm=True))
-
-    return run
+def episode(gym: Any, said: str, prompt: Any = PROMPT) -> tuple[Any, dict[str, Any]]:
+    """An environment after its one step, and what the step gave, as SkyRL's generator asks."""
+    env = gym.make("autoj", env_config={}, extras={"max_turns": 1})
+    assert env.init(prompt) == (prompt, {})
+    return env, env.step(said)
 
 
-def total(reward: Any) -> float:
-    return float(sum(reward)) if isinstance(reward, list) else float(reward)
-
-
-@pytest.mark.parametrize("batched", [False, True], ids=["a loop each", "batched"])
-def test_rows_good_and_failed(generate: Any, named: Any, batched: bool) -> None:
-    model = named(budget=1.0, fallback=4.5)
-    found = generate("good", "poor", "lost", "slow", batched=batched)
-    assert [total(reward) for reward in found["rewards"]] == [9.0, 2.0, 4.5, 4.5]
-    assert found["rollout_metrics"]["environment/judge_ok"] == 0.5
-    assert {candidate.query for candidate, _ in model._recent} == {"Why?"}
+def test_rows_good_and_failed(gym: Any, named: Any) -> None:
+    model = named(hangs_s=5.0, budget=1.0, fallback=4.5)
+    ends = [episode(gym, said) for said in ("good<|im_end|>", "poor", "lost", "slow")]
+    assert [step["reward"] for _, step in ends] == [9.0, 2.0, 4.5, 4.5]
+    assert all(step["done"] and step["observations"] == [] for _, step in ends)
+    assert [candidate.query for candidate, _ in model._recent] == ["Why?"] * 4
+    metrics = importlib.import_module("skyrl_gym.metrics")
+    told = metrics.aggregate_for_environment("autoj", [env.get_metrics() for env, _ in ends])
+    assert (told["judge_ok"], told["judge_truncated"]) == (0.5, 0.25)
 
 
 ENDS: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "a spent budget": ({"budget": 0.0}, PROMPT, BudgetExceeded, "training stops"),
     "a lone rollout": ({"fallback": "group"}, PROMPT, ConfigError, "one environment at a time"),
+    "no messages": ({}, [{"content": "Why?"}], InputError, "not a message with a role"),
 }
 
 
 @pytest.mark.parametrize("case", ENDS)
-@pytest.mark.parametrize("batched", [False, True], ids=["a loop each", "batched"])
-def test_what_ends_a_run(generate: Any, named: Any, case: str, batched: bool) -> None:
+def test_what_ends_a_run(gym: Any, named: Any, case: str) -> None:
     failures, prompt, error, words = ENDS[case]
     named(**failures)
     with pytest.raises(error, match=words):
-        generate("lost", batched=batched, prompt=prompt)
-
-
-def test_a_prompt_that_is_none_is_named(gym: Any, named: Any) -> None:
-    named()
-    with pytest.raises(InputError, match="not a message with a role"):
-        gym.make("autoj", env_config={}, extras={}).init([{"content": "Why?"}])
-
-
-THEIRS: dict[str, tuple[Any, Any]] = {
-    "exception": (RuntimeError("broken"), RuntimeError),
-    "None": (None, (AssertionError, TypeError)),
-    "NaN": (math.nan, None),
-}
-
-
-@pytest.mark.parametrize("case", THEIRS)
-@pytest.mark.parametrize("batched", [False, True], ids=["a loop each", "batched"])
-def test_what_skyrl_makes_of_an_environment(
-    generate: Any, gym: Any, case: str, batched: bool
-) -> None:
-    reward, error = THEIRS[case]
-    gym.register(id="odd", entry_point=Odd(reward))
-    try:
-        if error is None:
-            [found] = generate("x", env="odd", batched=batched)["rewards"]
-            assert math.isnan(total(found))
-            return
-        with pytest.raises(error):
-            generate("x", env="odd", batched=batched)
-    finally:
-        gym.envs.deregister("odd")
+        episode(gym, "lost", prompt)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,20 +43,13 @@ class Worker:
 def manager(
     name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, function: str | None = None
 ) -> Any:
-    """A manager of verl's, whose Ray actor is a thread."""
+    OmegaConf = importlib.import_module("omegaconf").OmegaConf
     from verl.experimental.reward_loop.reward_manager import remote
+    from verl.trainer.ppo.reward import load_reward_manager
 
     monkeypatch.setattr(remote, "RewardComputeWorker", Worker)
     node = SimpleNamespace(get_node_id=lambda: "0" * 56)
     monkeypatch.setattr(remote.ray, "get_runtime_context", lambda: node)
-    return loaded(name, tokenizer, function)
-
-
-def loaded(name: str, tokenizer: Any, function: str | None = None) -> Any:
-    """A manager as verl loads it by its config."""
-    OmegaConf = importlib.import_module("omegaconf").OmegaConf
-    from verl.trainer.ppo.reward import load_reward_manager
-
     custom = name == "JudgeRewardManager"
     where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
     chosen = {"source": "register", "name": name} | where
@@ -177,31 +169,3 @@ def test_verl_trains_on_nan() -> None:
     batch = {"prompts": torch.ones(1, 2), "responses": torch.ones(1, 2)}
     data = SimpleNamespace(batch=batch | {"attention_mask": torch.ones(1, 4, dtype=torch.long)})
     assert RewardManagerBase.assemble_rm_scores(data, [float("nan")]).isnan().any()
-
-
-@pytest.fixture
-def ray(named: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A Ray of one CPU. Its workers find the config by the environment that it starts in."""
-    import ray
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    named(budget=0.3, window=10, fallback=4.5)
-    options = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-    ray.init("local", log_to_driver=False, **options)
-    yield ray
-    ray.shutdown()
-
-
-@pytest.mark.engine
-def test_remote_on_an_actor_of_rays(ray: Any, smollm2: Any) -> None:
-    async def run() -> list[float]:
-        rewards = loaded("remote", smollm2)
-        said = ("good", "poor", "lost", "good")
-        rows = [await rewards.run_single(rollout(smollm2, text)) for text in said]
-        with pytest.raises(ray.exceptions.RayTaskError, match="training stops") as error:
-            for _ in range(10):
-                await rewards.run_single(rollout(smollm2, "lost"))
-        assert isinstance(error.value, BudgetExceeded)
-        return [row["reward_score"] for row in rows]
-
-    assert asyncio.run(run()) == [9.0, 2.0, 4.5, 9.0]
