@@ -11,7 +11,6 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
 
 from fastapi import FastAPI, HTTPException, Response
 from pydantic import BaseModel
@@ -32,19 +31,22 @@ Compare = Callable[[Sequence[Contest]], Awaitable[list[Comparison]]]
 
 
 class Chat(BaseModel):
-    """The body. What else a caller sends, such as a temperature, is the judge's own affair."""
+    """The body. What else a caller sends, such as a temperature, is the judge's own affair: there is
+    one choice, and no stream."""
 
     model: Text = ""
     messages: Turns
-    n: Literal[1] | None = None
-    stream: Literal[False] | None = None
 
 
 def add_route(app: FastAPI, judge: Callable[[], str], compare: Compare) -> None:
     """The route on a service. judge: its fingerprint, for the answer's `system_fingerprint`. 422
     for a conversation that ends in no such prompt."""
 
-    @app.post("/v1/chat/completions", response_class=Response)
+    @app.post(
+        "/v1/chat/completions",
+        response_class=Response,
+        responses={200: {"content": {"application/json": {}}}},
+    )
     async def complete(body: Chat) -> Response:
         """A verdict in the form of OpenAI's chat completions."""
         asked = split(content_text(body.messages[-1].model_dump()))
