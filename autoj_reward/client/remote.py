@@ -20,14 +20,14 @@ from autoj_reward.errors import (
 )
 from autoj_reward.journal import judgement_of
 from autoj_reward.prompts.render import require_unicode
-from autoj_reward.types import JudgeInput, Judgement, Outcome, as_json
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
 JSON = {"Content-Type": "application/json"}
 BUSY = (429, 502, 503, 504)
 MAX_TEXT = 2**18
-"""Characters of one query or response that a service judges."""
+"""Characters of one text that a service judges."""
 
 
 class HttpBackend:
@@ -95,7 +95,7 @@ class HttpBackend:
         """
         readable = []
         for index, item in enumerate(items):
-            if reason := unfit((item.query, *item.responses)):
+            if reason := unfit(item.untrusted):
                 yield index, self._rejected(reason)
             else:
                 readable.append(index)
@@ -137,7 +137,7 @@ class HttpBackend:
     async def _answer(self, items: Sequence[JudgeInput]) -> httpx.Response:
         """The head of an answer. By the client's own transport: what httpx does before it for any
         site (cookies, redirects, merged addresses) takes a third of the time of a request."""
-        body = json.dumps({"items": [as_json(item) for item in items]}).encode()
+        body = json.dumps({"items": [item.record() for item in items]}).encode()
         headers = {"Authorization": self._post.headers["Authorization"]} | JSON
         known = self._post.extensions
         post = httpx.Request(
