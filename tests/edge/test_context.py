@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,4 +103,5 @@ def test_an_input_without_context_is_sent_as_before() -> None:
 
     with pytest.raises(Exception, match="HTTP 500"):
         asyncio.run(ask())
-    assert sent == [b'{"items":[{"query":"q","responses":["r"],"sample":0}]}']
+    [item] = json.loads(sent[0])["items"]
+    assert item == {"query": "q", "responses": ["r"], "sample": 0}
