@@ -58,17 +58,20 @@ def broken(row: dict[str, Any]) -> list[str]:
 
 def run(folder: Path) -> Sequence[Held]:
     """Every attack, each on a service of its own and from a process of its own."""
-    return [_attacked(folder, name, files) for name, (_, files) in ATTACKS.items()]
+    return [attacked(folder, name) for name in ATTACKS]
 
 
-def _attacked(folder: Path, name: str, files: int | None) -> Held:
-    log = folder / "service.log"
+def attacked(folder: Path, name: str) -> Held:
+    """One attack: for a while, or as long as it lasts."""
+    log, (_, files, lasts) = folder / "service.log", ATTACKS[name]
     with service(JudgeConfig(kind="fake"), folder, files=files) as server:
         before = log.stat().st_size
         command = [sys.executable, "-m", __name__, name, server.address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacking:
+            assert attacking.stdout is not None
             try:
-                seen = asyncio.run(_watched(server, name))
+                attacking.stdout.readline()  # it begins
+                seen = asyncio.run(_watched(server, None if lasts else attacking))
                 started = time.monotonic()
                 server.close()
                 stop_s = time.monotonic() - started
@@ -83,12 +86,15 @@ Attack = Callable[[str], Coroutine[Any, Any, int]]
 """Attacks an address, some without end; the judge inputs that it cost."""
 
 
-async def _watched(server: Server, name: str) -> tuple[float, int, int, float]:
-    """The slowest probe, calls that were served, what failed, and the most memory."""
+async def _watched(
+    server: Server, attacking: subprocess.Popen[str] | None
+) -> tuple[float, int, int, float]:
+    """The slowest probe, calls that were served, what failed, and the most memory, for a while or
+    until an attacker is done."""
     slowest, scored, failed, rss = 0.0, 0, 0, 0.0
     end = time.monotonic() + HOLD_S
     async with httpx.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as caller:
-        while time.monotonic() < end:
+        while attacking.poll() is None if attacking else time.monotonic() < end:
             started = time.monotonic()
             try:
                 async with asyncio.timeout(30):
@@ -169,20 +175,22 @@ async def _tie(address: str) -> int:
 
 
 def _text() -> bytes:
+    """Read to its end and refused: what a scripted judge would do with it is not the edge's."""
     row = {"query": "Why?", "response": 'A text, with [marks] and "quotes". ' * 6000}
-    return json.dumps({"candidates": [row] * 280}).encode()
+    return json.dumps({"candidates": [row] * 280, "unknown": 1}).encode()
 
 
-ATTACKS: dict[str, tuple[Attack, int | None]] = {
-    "10,000 half-open connections": (_holding(10_000, "GET /healthz HTTP/1.1\r\nA: b"), None),
-    "1,300 idle connections, 1,024 files": (_holding(1300, ""), 1024),
-    "60 MiB of [],": (_posting(lambda: b"[" + b"[]," * (20 * 2**20)), None),
-    "60 MiB of text": (_posting(_text), None),
-    "half a body": (_holding(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), None),
-    "no token": (_flood, None),
-    "1,024 tied candidates": (_tie, None),
+ATTACKS: dict[str, tuple[Attack, int | None, bool]] = {
+    "10,000 half-open connections": (_holding(10_000, "GET /healthz HTTP/1.1\r\nA: b"), None, True),
+    "1,300 idle connections, 1,024 files": (_holding(1300, ""), 1024, True),
+    "60 MiB of [],": (_posting(lambda: b"[" + b"[]," * (20 * 2**20)), None, False),
+    "60 MiB of text": (_posting(_text), None, False),
+    "half a body": (_holding(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), None, True),
+    "no token": (_flood, None, True),
+    "1,024 tied candidates": (_tie, None, False),
 }
-"""Each with the files that the service may have open."""
+"""Each with the files that the service may have open, and whether it lasts."""
 
 if __name__ == "__main__":
+    print("begins", flush=True)
     print(asyncio.run(ATTACKS[sys.argv[1]][0](sys.argv[2])))
