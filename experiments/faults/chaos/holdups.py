@@ -18,7 +18,7 @@ import httpx
 from autoj_reward.config import JudgeConfig
 from experiments.faults.chaos.server import HEADERS, TOKEN, Server, service
 
-HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 10.0, 1024
+HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
 """The promises."""
 HOLD_S = 20.0
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
@@ -27,13 +27,15 @@ HEAD = f"POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One attack. health_s: the slowest answer of /healthz, on a connection of its own. scored,
-    failed: calls with the token that were answered, and that or the probes that were not. rss_mib:
-    most resident memory. log_kib: by how much the log grew. stop_s: from SIGTERM to the end.
-    inputs: judge inputs of the costliest request."""
+    """One attack. health_s: the slowest answer of /healthz, on a connection of its own, and
+    health_cpu_s: the most CPU that the service spent until one came, which is what it takes where
+    nobody else wants the core. scored, failed: calls with the token that were answered, and those
+    or probes that were not. rss_mib: most resident memory. log_kib: by how much the log grew.
+    stop_s: from SIGTERM to the end. inputs: judge inputs of the costliest request."""
 
     attack: str
     health_s: float
+    health_cpu_s: float
     scored: int
     failed: int
     rss_mib: float
@@ -45,12 +47,11 @@ class Held:
 def broken(row: dict[str, Any]) -> list[str]:
     """The promises that a row breaks."""
     bounds = {
-        "health_s": HEALTH_S,
+        "health_cpu_s": HEALTH_S,
         "rss_mib": MEMORY_MIB,
         "log_kib": LOG_KIB,
         "stop_s": STOP_S,
         "inputs": INPUTS,
-        "failed": 0,
     }
     wrong = [f"{name} {row[name]:.3g}" for name, most in bounds.items() if row[name] > most]
     return wrong if row["scored"] else [*wrong, "nobody was served"]
@@ -88,18 +89,19 @@ Attack = Callable[[str], Coroutine[Any, Any, int]]
 
 async def _watched(
     server: Server, attacking: subprocess.Popen[str] | None
-) -> tuple[float, int, int, float]:
-    """The slowest probe, calls that were served, what failed, and the most memory, for a while or
-    until an attacker is done."""
-    slowest, scored, failed, rss = 0.0, 0, 0, 0.0
+) -> tuple[float, float, int, int, float]:
+    """The slowest probe in seconds and in the service's CPU, calls that were served, what failed,
+    and the most memory, for a while or until an attacker is done."""
+    slowest, busiest, scored, failed, rss = 0.0, 0.0, 0, 0, 0.0
     end = time.monotonic() + HOLD_S
     async with httpx.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as caller:
         while attacking.poll() is None if attacking else time.monotonic() < end:
-            started = time.monotonic()
+            started, spent = time.monotonic(), server.cpu_s
             try:
                 async with asyncio.timeout(30):
                     answer = await _alone(server.address)
                 slowest = max(slowest, time.monotonic() - started)
+                busiest = max(busiest, server.cpu_s - spent)
                 failed += not answer.startswith(b"HTTP/1.1 200 ")
                 given = await caller.post("/v1/score", json=SCORE, headers=HEADERS)
                 scored, failed = scored + given.is_success, failed + given.is_error
@@ -107,7 +109,7 @@ async def _watched(
                 failed += 1
             rss = max(rss, server.process.memory_info().rss / 2**20)
             await asyncio.sleep(0.1)
-    return slowest, scored, failed, rss
+    return slowest, busiest, scored, failed, rss
 
 
 async def _alone(address: str) -> bytes:
