@@ -19,7 +19,7 @@ from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.io.rows import LISTED
 from autoj_reward.training.adapters import linear_layers, lora_config
-from autoj_reward.training.run import accumulation
+from autoj_reward.training.run import gpus, on_gpu, trainer_arguments
 from autoj_reward.types import BadRow
 
 
@@ -86,45 +86,25 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
 
     Raises ConfigError for a batch that the processes cannot share, or several GPUs in one process.
     """
-    passes = accumulation(config.batch_size, config.device_batch_size)
-    if (gpus := _gpus()) > 1 and "LOCAL_RANK" not in os.environ:
+    if gpus() > 1 and "LOCAL_RANK" not in os.environ:
         raise ConfigError(
-            f"{gpus} GPUs and one process: start it with accelerate launch, or show it "
+            f"{gpus()} GPUs and one process: start it with accelerate launch, or show it "
             "one GPU by CUDA_VISIBLE_DEVICES"
         )
-    return {
-        "output_dir": str(config.output),
-        "per_device_train_batch_size": config.device_batch_size,
+    half = config.dtype == "bfloat16" or (on_gpu() and config.dtype != "float32")
+    return trainer_arguments(config, config.output, bf16=half) | {
         "per_device_eval_batch_size": config.device_batch_size,
-        "gradient_accumulation_steps": passes,
-        "learning_rate": config.learning_rate,
         "lr_scheduler_type": "cosine",
         "warmup_steps": math.ceil(config.warmup * steps),
         "adam_beta1": config.betas[0],
         "adam_beta2": config.betas[1],
         "weight_decay": config.weight_decay,
-        "bf16": config.dtype == "bfloat16" or (on_gpu() and config.dtype != "float32"),
         "tf32": True if on_gpu() else None,
         "gradient_checkpointing": config.gradient_checkpointing,
-        "save_steps": config.save_steps,
-        "save_total_limit": 2,
         "logging_steps": 5,
-        "report_to": ["tensorboard"],
         "dataloader_pin_memory": on_gpu(),
-        "use_cpu": not on_gpu(),
         "seed": config.seed,
     }
-
-
-def _gpus() -> int:
-    import torch
-
-    return int(torch.cuda.device_count())
-
-
-def on_gpu() -> bool:
-    """Whether this machine trains on a GPU."""
-    return _gpus() > 0
 
 
 def weights_dtype(config: FineTuningConfig) -> Any:

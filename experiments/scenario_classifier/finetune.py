@@ -16,13 +16,14 @@ from typing import Any
 from autoj_reward.io.claims import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
-from autoj_reward.training.run import accumulation
+from autoj_reward.training.run import on_gpu
 from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.data import Labelled
 from experiments.scenario_classifier.rivals import prompt_ids
 from experiments.study import Study, command
-from rollouts.train.learner import load_policy, load_tokenizer, lora
+from rollouts.train.learner import load_tokenizer
+from rollouts.train.sft import train_sft
 
 ROOM = 32
 """Tokens kept for the name."""
@@ -31,53 +32,28 @@ ROOM = 32
 def study(run: Study[FinetuneConfig]) -> str:
     """Train to the end and save the model whole, an adapter merged into it."""
     config = run.config
-    import torch
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    from autoj_reward.training.checkpoints import train_on
-
     claim(config.output, config, changeable={"output", "save_steps"})
     rows, _, counts = load(config.data)
     print(f"{len(rows.training)} training rows; {counts}", file=sys.stderr)
     path, tokenizer = load_tokenizer(config.learner)
     examples = [example(row, PromptTokenizer(tokenizer, "none"), config) for row in rows.training]
-    gpu = torch.cuda.is_available()
-    passes = accumulation(config.batch_size, config.device_batch_size)
-    trainer = SFTTrainer(
-        model=load_policy(config.learner, path, tokenizer),
-        args=SFTConfig(
-            output_dir=str(config.output),
-            num_train_epochs=config.epochs,
-            per_device_train_batch_size=config.device_batch_size,
-            gradient_accumulation_steps=passes,
-            learning_rate=config.learning_rate,
-            lr_scheduler_type="cosine",
-            adam_beta2=0.95,
-            max_length=config.max_length,
-            completion_only_loss=True,
-            gradient_checkpointing=gpu,  # on a CPU memory is not what is short
-            save_steps=config.save_steps,
-            save_total_limit=2,
-            logging_steps=5,
-            report_to=["tensorboard"],
-            use_cpu=not gpu,
-            bf16=gpu,
-            seed=config.seed,
-        ),
-        train_dataset=Dataset.from_list(examples),
-        processing_class=tokenizer,
-        peft_config=lora(config.learner),
-    )
-    train_on(trainer, config.output)
     folder = config.output / "classifier"
-    if not trainer.is_world_process_zero():
-        return ""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if config.learner.lora_rank:
-        model = model.merge_and_unload()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    train_sft(
+        config.learner,
+        path,
+        tokenizer,
+        examples,
+        config,
+        config.output,
+        folder,
+        num_train_epochs=config.epochs,
+        lr_scheduler_type="cosine",
+        adam_beta2=0.95,
+        max_length=config.max_length,
+        gradient_checkpointing=on_gpu(),  # on a CPU memory is not what is short
+        logging_steps=5,
+        seed=config.seed,
+    )
     return f"classifier: {folder}"
 
 

@@ -12,7 +12,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.training.adapters import lora_config
-from autoj_reward.training.run import accumulation
+from autoj_reward.training.run import on_gpu, trainer_arguments
 from autoj_reward.training.tokenizer import set_own_pad
 from autoj_reward.types import BadRow
 from rollouts.train.config import LearnerConfig, TrainConfig
@@ -89,23 +89,8 @@ def read_prompts(config: TrainConfig, tokenizer: Any) -> tuple[list[Message], ..
 
 def arguments(config: TrainConfig) -> dict[str, Any]:
     """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
-    import torch
-
-    gpu = torch.cuda.is_available()
-    steps = accumulation(config.batch_size, config.device_batch_size)
-    return {
-        "output_dir": str(config.output),
-        "per_device_train_batch_size": config.device_batch_size,
-        "gradient_accumulation_steps": steps,
-        "learning_rate": config.learning_rate,
-        "logging_steps": 1,
-        "save_steps": config.save_steps,
-        "save_total_limit": 2,
-        "report_to": ["tensorboard"],
-        "use_cpu": not gpu,
-        "bf16": gpu and config.learner.dtype != "float32",
-        "seed": config.seed,
-    }
+    half = on_gpu() and config.learner.dtype != "float32"
+    return trainer_arguments(config, config.output, bf16=half) | {"seed": config.seed}
 
 
 def lora(learner: LearnerConfig) -> Any:

@@ -22,9 +22,9 @@ from rollouts.train.placement import beside_judge, is_main_process
 
 ALGORITHMS = {
     "ppo": "rollouts.train.ppo:train",
-    "grpo": "rollouts.train.grpo:train_grpo",
-    "rloo": "rollouts.train.grpo:train_rloo",
-    "online-dpo": "rollouts.train.online_dpo:train",
+    "grpo": "rollouts.train.online:grpo",
+    "rloo": "rollouts.train.online:rloo",
+    "online-dpo": "rollouts.train.online:online_dpo",
 }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
 from autoj_reward.errors import InputError
@@ -26,7 +26,8 @@ from autoj_reward.io.rows import read_queries, require_usable
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
-from rollouts.train.learner import load_policy, load_tokenizer, lora
+from rollouts.train.learner import load_tokenizer
+from rollouts.train.sft import train_sft
 
 
 class SftConfig(Block):
@@ -45,6 +46,15 @@ class SftConfig(Block):
     max_length: int = Field(1024, ge=16)
     save_steps: int = Field(50, ge=1)
     trainer: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> SftConfig:
+        if self.batch_size % self.device_batch_size:
+            raise ValueError(
+                f"batch_size {self.batch_size} is no multiple of device_batch_size "
+                f"{self.device_batch_size}"
+            )
+        return self
 
 
 class RejectionSamplingConfig(Block):
@@ -103,53 +113,16 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
             f"round {number}: no query has a finished response that is better than its mean by "
             f"{config.better_by:g} ({cut}): lower better_by, or sample more, warmer or longer"
         )
-    _train(config, folder, policy, rows.sft)
-
-
-def _train(
-    config: RejectionSamplingConfig, folder: Path, policy: str, rows: Sequence[dict[str, Any]]
-) -> None:
-    import torch
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    from autoj_reward.training.checkpoints import train_on
-
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
-    path, tokenizer = load_tokenizer(learner)
-    gpu = torch.cuda.is_available()
-    arguments = {
-        "output_dir": str(folder / "sft"),
-        "num_train_epochs": sft.epochs,
-        "per_device_train_batch_size": sft.device_batch_size,
-        "gradient_accumulation_steps": max(1, sft.batch_size // sft.device_batch_size),
-        "learning_rate": sft.learning_rate,
-        "max_length": sft.max_length,
-        "completion_only_loss": True,
-        "save_steps": sft.save_steps,
-        "save_total_limit": 2,
-        "logging_steps": 1,
-        "report_to": ["tensorboard"],
-        "use_cpu": not gpu,
-        "bf16": gpu,
-        "seed": config.seed,
-        **sft.trainer,
-    }
-    trainer = SFTTrainer(
-        model=load_policy(learner, path, tokenizer),
-        args=SFTConfig(**arguments),
-        train_dataset=Dataset.from_list(
-            [{k: r[k] for k in ("prompt", "completion")} for r in rows]
-        ),
-        processing_class=tokenizer,
-        peft_config=lora(learner),
+    train_sft(
+        learner,
+        *load_tokenizer(learner),
+        [{k: row[k] for k in ("prompt", "completion")} for row in rows.sft],
+        sft,
+        folder / "sft",
+        folder / "policy",
+        num_train_epochs=sft.epochs,
+        max_length=sft.max_length,
+        **{"seed": config.seed, **sft.trainer},
     )
-    train_on(trainer, folder / "sft")
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if sft.lora_rank:
-        model = model.merge_and_unload()
-    half = folder / ".policy"
-    model.save_pretrained(half)
-    tokenizer.save_pretrained(half)
-    half.rename(folder / "policy")

@@ -28,14 +28,13 @@ from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
     freeze_below,
-    on_gpu,
     save_weights,
     weights_dtype,
     with_lora,
     write_record,
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from autoj_reward.training.run import log_to
+from autoj_reward.training.run import log_to, on_gpu
 
 
 def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
