@@ -45,7 +45,9 @@ FREE = {
     "random": "random",
 }
 """Rewards that ask nobody."""
-TITLES = {name: reward.title for name, reward in (POINTWISE | {KNOCKOUT: KNOCK_OUT}).items()} | FREE
+KNOWN = POINTWISE | {KNOCKOUT: KNOCK_OUT}
+"""Rewards that ask a judge, by name."""
+TITLES = {name: reward.title for name, reward in KNOWN.items()} | FREE
 
 
 @dataclass(frozen=True, slots=True)

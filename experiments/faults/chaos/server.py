@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil  # type: ignore[import-untyped]
@@ -90,31 +91,30 @@ class Server:
             self._process.wait()
 
 
-@contextmanager
-def service(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Server]:
+def service(
+    judge: JudgeConfig, folder: Path, start_s: float = 180
+) -> AbstractContextManager[Server]:
     """`autoj serve` with this judge, ready; its log goes into the folder."""
     port = free_port()
-    config = folder / "serve.yaml"
     given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 5}
-    config.write_text(yaml.safe_dump(given), encoding="utf-8")
-    command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
-    with _running(Server(command, port, folder / "service.log"), start_s) as server:
-        yield server
+    command = ["autoj_reward.cli", "serve", "--config", str(folder / "service.yaml")]
+    return _running(command, given, port, folder / "service", start_s)
 
 
-@contextmanager
-def bare(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Server]:
+def bare(judge: JudgeConfig, folder: Path, start_s: float = 180) -> AbstractContextManager[Server]:
     """A bare FastAPI server over the same engine, ready."""
     port = free_port()
-    config = folder / "bare.yaml"
-    config.write_text(yaml.safe_dump(judge.model_dump(mode="json")), encoding="utf-8")
-    command = [sys.executable, "-m", "experiments.faults.chaos.bare", str(config), str(port)]
-    with _running(Server(command, port, folder / "bare.log"), start_s) as server:
-        yield server
+    command = ["experiments.faults.chaos.bare", str(folder / "bare.yaml"), str(port)]
+    return _running(command, judge.model_dump(mode="json"), port, folder / "bare", start_s)
 
 
 @contextmanager
-def _running(server: Server, start_s: float) -> Iterator[Server]:
+def _running(
+    command: Sequence[str], config: dict[str, Any], port: int, place: Path, start_s: float
+) -> Iterator[Server]:
+    """The server of a module, its config and log beside each other."""
+    place.with_suffix(".yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    server = Server([sys.executable, "-m", *command], port, place.with_suffix(".log"))
     try:
         server.wait_ready(start_s)
         yield server
