@@ -26,7 +26,7 @@ def written(folder: Path, **more: Any) -> str:
     kills = {"judge": {"kind": "fake", "script": {"latency_s": 0.3}}, "targets": ["service"]}
     config = {
         "output": str(folder / "out"),
-        "load": {"clients": 2, "concurrent": 6, "seconds": 2, "latency_s": 0.05},
+        "load": {"clients": 2, "concurrent": 6, "seconds": 0.5, "latency_s": 0.05},
         "bodies": 200,
         "kills": kills | {"candidates": 64},
     } | more
@@ -48,9 +48,9 @@ async def test_no_body_breaks_the_service() -> None:
             answer = await asking.post(path, content=body)
             return answer.status_code, answer.content
 
-        statuses = await fuzz.run(post, 2000)
-    assert sum(statuses.values()) == 2000
-    assert statuses[200] > 200 and statuses[422] > 200
+        statuses = await fuzz.run(post, 1000)
+    assert sum(statuses.values()) == 1000
+    assert statuses[200] > 100 and statuses[422] > 100
     assert set(statuses) <= {200, 400, 404, 422}
 
 
