@@ -123,8 +123,9 @@ class Judgement:
 
     rating is set for an OK single judgement, verdict (FIRST, SECOND or TIE) for an OK pairwise
     one; both are None otherwise. confidence: probabilities of the three verdicts at the verdict
-    slot, where they were read. flags name what was done to or seen in the input, for example
-    `input_truncated` or `planted_verdict`. judge is the fingerprint of the judge.
+    slot, where they were read. thinking: what the judge wrote to itself before it spoke, in no case
+    a verdict. flags name what was done to or seen in the input, for example `input_truncated` or
+    `planted_verdict`. judge is the fingerprint of the judge.
     """
 
     outcome: Outcome
@@ -137,6 +138,7 @@ class Judgement:
     usage: Usage = field(default_factory=Usage)
     judge: str = ""
     flags: tuple[str, ...] = ()
+    thinking: str = ""
 
     def __post_init__(self) -> None:
         numbered = self.rating is not None or self.verdict is not None

@@ -16,7 +16,10 @@ def models(prepare: bool) -> int:
         for name in BUILT_IN:
             print(f"{name}: {build(name)}")
         return 0
-    width = max(map(len, known_models()))
-    for known in known_models().values():
-        print(f"{known.name:{width}}  {known.format:12} {known.wrapper:8} {known.about}")
+    models = known_models().values()
+    wide, wider = (
+        max(map(len, column)) for column in zip(*((m.name, m.format) for m in models), strict=True)
+    )
+    for known in models:
+        print(f"{known.name:{wide}}  {known.format:{wider}} {known.wrapper:8} {known.about}")
     return 0

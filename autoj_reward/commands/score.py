@@ -63,7 +63,12 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
         "critique": judgement.critique,
         "flags": list(judgement.flags),
         "judge": judgement.judge,
-    }
+    } | thinking_of(judgement)
+
+
+def thinking_of(judgement: Judgement) -> dict[str, str]:
+    """What the judge thought before it spoke, for a judge that does."""
+    return {"thinking": judgement.thinking} if judgement.thinking else {}
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
@@ -83,6 +88,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
                 "forced": o.forced,
                 "critique": o.critique,
             }
+            | thinking_of(o)
             for o in comparison.orders
         ],
         "judge": comparison.orders[0].judge,

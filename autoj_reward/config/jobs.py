@@ -22,7 +22,8 @@ class BestOfNConfig(Block):
     journal: SQLite file of every judgement; by default in the output folder. Several runs may
         name the same one and then share what they have judged.
     policy: who answers rows without `responses`; null if every row brings its own.
-    view: the number that ranks candidates. tie_break: what decides among equals, in order.
+    view: the number that ranks candidates; `auto` is the one that is known to order this judge's
+        candidates best, else `rating`. tie_break: what decides among equals, in order.
     budget: share of the tokens that full judging of a query would write. Critiques then go only to
         candidates that can still win, and the rest is abandoned and recorded as such. null: full
         judging.
@@ -33,7 +34,7 @@ class BestOfNConfig(Block):
     journal: Path | None = None
     policy: PolicyConfig | None = None
     judge: JudgeConfig = JudgeConfig()
-    view: View = "rating"
+    view: View | Literal["auto"] = "auto"
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
     budget: float | None = Field(None, gt=0, le=1)
 

@@ -95,6 +95,8 @@ class JudgeConfig(EngineConfig):
     wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
     critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
     critique: False asks for the rating right after the prompt: one token instead of hundreds.
+    thinking_tokens: how long a judge whose format has a thinking block may think before each
+        critique; then the block is closed, and it goes on to its verdict.
     direct: beside the critique also read the expected rating right after the prompt.
     over_long: what happens to a response that does not fit: cut its middle (`truncate`), its end
         (`truncate_end`) or its start (`truncate_start`), or reject.
@@ -108,6 +110,7 @@ class JudgeConfig(EngineConfig):
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(1024, ge=1)
+    thinking_tokens: int = Field(1024, ge=1)
     seed: int = 0
     over_long: OverLong = "truncate"
     serve: ReplicaConfig = ReplicaConfig()

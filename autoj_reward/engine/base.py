@@ -29,11 +29,15 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prompt ready to be asked: token ids where the engine tokenizes, and if it was cut."""
+    """A prompt ready to be asked: token ids where the engine tokenizes, and if it was cut.
+
+    tail: the end of what the model reads, as text; None where an endpoint puts it together.
+    """
 
     prompt: Prompt
     ids: tuple[int, ...] = ()
     truncated: bool = False
+    tail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Generation:
 
     logprob: natural log of the probability of the whole answer under the model at temperature 1 and
         top_p 1, if asked.
+    reasoning: what an endpoint says that the model thought before the text.
     """
 
     text: str
@@ -49,6 +54,7 @@ class Generation:
     finished: bool = True
     logprob: float | None = None
     usage: Usage = Usage()
+    reasoning: str = ""
 
 
 def counted(found: list[Generation], n: int) -> list[Generation]:
@@ -112,6 +118,10 @@ class Engine(Backing, Protocol):
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         """Answer once, or sampling.n times."""
+
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        """The prompt with what the judge wrote and, as if it had written that too, the text. Asked
+        only of an engine whose prompts have a tail."""
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]

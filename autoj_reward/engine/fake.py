@@ -9,6 +9,7 @@ The script (config key `script`) may hold:
     word more or less, at least 1.
   verdicts: `longer` (default) or `first`, how pairs are decided.
   comparisons: {response text: judge text} for pairs with this response.
+  thinking: what the judge thinks before it speaks, in its format's marks; a word is a token.
   fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
   fail_share: {one of these: share of all responses that meet it}, chosen by the response's hash.
   latency_s: seconds an answer takes; with latency_spread, their median: a log-normal of that sigma,
@@ -24,8 +25,10 @@ import asyncio
 import hashlib
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -39,8 +42,9 @@ from autoj_reward.types import Usage
 class _Script:
     """What both scripted engines share."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, marks: Sequence[str] = ()) -> None:
         self._script: dict[str, Any] = config.script
+        self._marks = marks
         self._limit = config.max_model_len
         self._turn = asyncio.Semaphore(self._script.get("concurrent", sys.maxsize))
 
@@ -51,7 +55,7 @@ class _Script:
         words = sum(len(message.text.split()) for message in prompt)
         if words + max_tokens > self._limit and over_long == "reject":
             raise InputRejected(f"the prompt has {words} words, over the script's limit")
-        return Prepared(prompt, truncated=words + max_tokens > self._limit)
+        return Prepared(prompt, truncated=words + max_tokens > self._limit, tail="")
 
     async def _meet(self, responses: list[str]) -> str | None:
         """Take the scripted time; raise or hang if told so; else the fault of the text, if any."""
@@ -126,7 +130,21 @@ class FakeEngine(_Script):
             return [Generation("a critique without an end", finished=fault == "unparsable")]
         self._log(responses)
         text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
+        if self._marks and not prepared.tail:
+            return [self._thought(text, sampling.max_tokens)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), 0.0))]
+
+    def _thought(self, text: str, room: int) -> Generation:
+        """The scripted thoughts, and the text if there is room for it."""
+        opened, closed = self._marks
+        words = self._script.get("thinking", "").split()
+        usage = Usage(10, 0, min(room, len(words)), 0.0)
+        if len(words) > room:
+            return Generation(" ".join([opened, *words[:room]]), finished=False, usage=usage)
+        return Generation(" ".join([opened, *words, closed, text]), usage=usage)
+
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return replace(prepared, tail=f"{prepared.tail}{own.text}{text}")
 
     def _single(self, response: str) -> str:
         given = self._rating(response)
@@ -158,8 +176,12 @@ class FakeEngine(_Script):
             parts = (p for m in prepared.prompt for p in m.parts if p.response)
             response = next((p.text for p in parts), "")
             written = f"{self._script.get('direct', {}).get(response)}]"
-        shares = [0.9 if written.startswith(label + "]") else 0.1 / len(labels) for label in labels]
+        shares = [0.9 if _says(written, label) else 0.1 / len(labels) for label in labels]
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1, 0.0))
+
+
+def _says(written: str, label: str) -> bool:
+    return re.match(re.escape(label) + r"(?!\w|\.\d)", written) is not None
 
 
 class FakeScorer(_Script):

@@ -35,7 +35,7 @@ def slot_tokens(
     """
     kept, covered = tokens.own_prefix(own.text, own.ids, keep)
     tail = own.text[covered:keep] + slot
-    spelled = {label: tokens.continuation(tail + label) for label in labels}
+    spelled = {label: tokens.written(tail + label) for label in labels}
     shared = _common(list(spelled.values()))
     context = [*prepared.ids, *kept, *next(iter(spelled.values()))[:shared]]
     return context, {label: tuple(ids[shared:]) for label, ids in spelled.items()}

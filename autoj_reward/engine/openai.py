@@ -20,11 +20,11 @@ import httpx
 
 from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
-from autoj_reward.engine.fitting import fitted
+from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.logs import LOG
-from autoj_reward.prompts.render import Prompt, defuse
+from autoj_reward.prompts.render import Prompt, broken_up, defuse
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
@@ -43,9 +43,17 @@ class _NoLogprobs(Exception):
 class OpenAIEngine:
     """A client of one endpoint. Retries what may pass; refuses what never will."""
 
-    def __init__(self, config: EngineConfig, wrapper: str, pause_s: float = 0.5) -> None:
-        """pause_s: wait before the second attempt; it doubles from one attempt to the next."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        wrapper: str,
+        marks: Sequence[str] = (),
+        pause_s: float = 0.5,
+    ) -> None:
+        """marks: those of the judge's thinking block. pause_s: wait before the second attempt; it
+        doubles from one attempt to the next."""
         self.config = config
+        self.marks = marks
         self._pause_s = pause_s
         self._key = ""
         self._logprobs = True
@@ -77,7 +85,7 @@ class OpenAIEngine:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(self.config.tokenizer)
-            self.tokens = PromptTokenizer(tokenizer, self.wrapper)
+            self.tokens = PromptTokenizer(tokenizer, self.wrapper, self.marks)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         if self.tokens is None:
@@ -97,13 +105,20 @@ class OpenAIEngine:
             body["messages"] = [
                 {
                     "role": m.role,
-                    "content": "".join(p.text if p.trusted else defuse(p.text) for p in m.parts),
+                    "content": "".join(
+                        p.text if p.trusted else broken_up(defuse(p.text), self.marks)
+                        for p in m.parts
+                    ),
                 }
                 for m in prepared.prompt
             ]
             return await self._post("/chat/completions", body, _generations)
         body["prompt"] = list(prepared.ids)
         return await self._post("/completions", body, _generations)
+
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        assert self.tokens is not None  # without, no prompt has a tail
+        return continued(self.tokens, prepared, own, text)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
@@ -192,13 +207,24 @@ class OpenAIEngine:
 def _generations(answer: dict[str, Any], seconds: float) -> list[Generation]:
     choices = answer["choices"]
     texts = [c["message"]["content"] or "" if "message" in c else c["text"] for c in choices]
-    if not texts or not all(isinstance(text, str) for text in texts):
+    thoughts = [_reasoning(choice.get("message") or {}) for choice in choices]
+    if not texts or not all(isinstance(text, str) for text in (*texts, *thoughts)):
         raise ValueError("no texts")
     usage = _usage(answer, seconds, len(texts))
     return [
-        Generation(text, finished=choice.get("finish_reason") != "length", usage=usage)
-        for text, choice in zip(texts, choices, strict=True)
+        Generation(
+            text,
+            finished=choice.get("finish_reason") != "length",
+            usage=usage,
+            reasoning=thought,
+        )
+        for text, thought, choice in zip(texts, thoughts, choices, strict=True)
     ]
+
+
+def _reasoning(message: dict[str, Any]) -> str:
+    """What the model thought, by either of the names that endpoints have for it."""
+    return message.get("reasoning_content") or message.get("reasoning") or ""
 
 
 def _top_logprobs(answer: dict[str, Any], seconds: float) -> tuple[dict[str, float], Usage]:

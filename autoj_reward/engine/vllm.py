@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
-from autoj_reward.engine.fitting import fitted
+from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
 from autoj_reward.models import ResolvedModel, dtype_of
@@ -59,10 +59,17 @@ class _VllmModel:
 
     runner: Literal["auto", "pooling"] = "auto"
 
-    def __init__(self, config: EngineConfig, model: ResolvedModel, wrapper: str = "chat") -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: ResolvedModel,
+        wrapper: str = "chat",
+        marks: Sequence[str] = (),
+    ) -> None:
         self.config = config
         self.model = model
         self.wrapper = wrapper
+        self.marks = marks
 
     async def start(self) -> None:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -80,7 +87,7 @@ class _VllmModel:
             ) from error
         # At the latest before the interpreter goes: later vLLM could not, and would say so.
         self._shut_down = weakref.finalize(self, _shut_down, self._llm)
-        self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper)
+        self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper, self.marks)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
@@ -146,6 +153,9 @@ class VllmEngine(_VllmModel):
             )
             for o in sorted(output.outputs, key=lambda o: o.index)
         ]
+
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return continued(self.tokens, prepared, own, text)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling, counted
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import by_ratings
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
 from autoj_reward.models import ResolvedModel, ratings_tie
 from autoj_reward.parse import (
     ParsedRating,
@@ -46,6 +47,8 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         "seed": config.seed if config.temperature > 0 else None,
         "over_long": config.over_long,
     }
+    if fmt.thinking:
+        facts["thinking_tokens"] = config.thinking_tokens
     if (tie := ratings_tie(config)) is not None:
         facts["ratings_tie"] = tie
     return fingerprint_of(config.model, fmt.name, facts)
@@ -97,12 +100,12 @@ class GenerativeJudge:
         for text in (item.query, *item.responses):
             require_unicode(text)
         config = self.config
-        own_tokens = config.max_tokens if config.critique else 0
         # Room for the forced slot: its own words and the label's tokens.
         prepared = await self.engine.prepare(
-            render(item, self.format), own_tokens + 32, config.over_long
+            render(item, self.format), room(config, self.format) + 32, config.over_long
         )
-        own, critique = Generation(""), config.critique and not item.direct
+        spoken, critique = Spoken(Generation("")), config.critique and not item.direct
+        marks = self.format.thinking
         if critique:
             sampling = Sampling(
                 config.max_tokens,
@@ -110,32 +113,37 @@ class GenerativeJudge:
                 config.top_p,
                 seed=config.seed + item.sample if config.temperature > 0 else None,
             )
-            [own] = counted(await self.engine.generate(prepared, sampling), 1)
-        shown = (item.query, *item.responses)
-        if item.kind == "single":
-            judgement = await self._rating(prepared, own, shown, critique)
+            spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
         else:
-            judgement = await self._verdict(prepared, own, shown, critique)
+            prepared = silent(self.engine, prepared, marks)
+        shown = (item.query, *item.responses)
+        if spoken.problem:
+            judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
+        elif item.kind == "single":
+            judgement = await self._rating(prepared, spoken, shown, critique)
+        else:
+            judgement = await self._verdict(prepared, spoken, shown, critique)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
-        seen += () if own.finished else ("output_truncated",)
-        return replace(judgement, critique=own.text, flags=seen)
+        seen += () if spoken.own.finished else ("output_truncated",)
+        seen += (CUT,) if spoken.cut else ()
+        return replace(judgement, critique=spoken.text, thinking=spoken.thinking, flags=seen)
 
     async def _rating(
-        self, prepared: Prepared, own: Generation, shown: Sequence[str], critique: bool
+        self, prepared: Prepared, spoken: Spoken, shown: Sequence[str], critique: bool
     ) -> Judgement:
-        slot, scale = self.format.slot("single"), self.format.scale
-        parsed = _finished(parse_rating(own.text, self.format, shown), own)
+        slot, scale, own = self.format.slot("single"), self.format.scale, spoken.own
+        parsed = _finished(parse_rating(spoken.text, self.format, shown), spoken)
         flags = (PLANTED,) if parsed.planted else ()
         forced, labels = critique and isinstance(parsed, ParseFailure), scale.labels
         if isinstance(parsed, ParseFailure):
-            keep, opening = parsed.end, slot.force if own.text else slot.force.lstrip()
+            keep, opening = parsed.end, slot.force if spoken.text else slot.force.lstrip()
         else:
-            keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
+            keep, opening = parsed.opened, spoken.text[parsed.opened : parsed.start]
             labels = scale.with_half(parsed.value)  # 5.5 begins like 5
-        read = await self.engine.label_probs(prepared, own, keep, opening, labels)
+        read = await self._slot(prepared, spoken, keep, opening, labels)
         if read and forced:
-            read = await self._halved(read, prepared, own, keep, opening)
+            read = await self._halved(read, prepared, spoken, keep, opening)
         usage = own.usage + (read.usage if read else Usage())
         if isinstance(parsed, ParseFailure):
             if read is None or _mass(read) < MIN_MASS:
@@ -147,8 +155,9 @@ class GenerativeJudge:
             return Judgement(Outcome.OK, rating=Rating(value), usage=usage, flags=flags)
         before = None if critique else read
         if critique and self.config.direct:
-            nothing, force = Generation(""), slot.force.lstrip()
-            before = await self.engine.label_probs(prepared, nothing, 0, force, scale.labels)
+            nothing, force = Spoken(Generation("")), slot.force.lstrip()
+            at_once = silent(self.engine, prepared, self.format.thinking)
+            before = await self._slot(at_once, nothing, 0, force, scale.labels)
             usage += before.usage if before else Usage()
         rating = Rating(
             value=value,
@@ -160,29 +169,40 @@ class GenerativeJudge:
         )
         return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage, flags=flags)
 
+    async def _slot(
+        self, prepared: Prepared, spoken: Spoken, keep: int, opening: str, labels: Sequence[str]
+    ) -> LabelProbs | None:
+        """The probabilities of the scale's numbers after text[:keep] and the opening."""
+        at = spoken.start + keep
+        read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
+        return replace(read, probs=self.format.scale.numbered(read.probs)) if read else None
+
     async def _halved(
-        self, read: LabelProbs, prepared: Prepared, own: Generation, keep: int, opening: str
+        self, read: LabelProbs, prepared: Prepared, spoken: Spoken, keep: int, opening: str
     ) -> LabelProbs:
         """The probabilities with the half point told apart that begins like the likeliest."""
         labels = self.format.scale.with_half(_likeliest(read) + 0.5)
-        if len(labels) == len(read.probs):
+        if labels == self.format.scale.labels:
             return read
-        again = await self.engine.label_probs(prepared, own, keep, opening, labels)
+        again = await self._slot(prepared, spoken, keep, opening, labels)
         return replace(again, usage=read.usage + again.usage) if again else read
 
     async def _verdict(
-        self, prepared: Prepared, own: Generation, shown: Sequence[str], critique: bool
+        self, prepared: Prepared, spoken: Spoken, shown: Sequence[str], critique: bool
     ) -> Judgement:
-        slot = self.format.pairwise
+        slot, own = self.format.pairwise, spoken.own
         assert slot is not None  # render() has refused formats without one
-        parsed = parse_comparison(own.text, self.format, shown)
+        parsed = parse_comparison(spoken.text, self.format, shown)
         if not slot.comes_first:
-            parsed = _finished(parsed, own)
+            parsed = _finished(parsed, spoken)
         flags = (PLANTED,) if parsed.planted else ()
         if not isinstance(parsed, ParseFailure):
             return Judgement(Outcome.OK, verdict=parsed.verdict, usage=own.usage, flags=flags)
-        force = slot.force if own.text else slot.force.lstrip()
-        read = await self.engine.label_probs(prepared, own, parsed.end, force, list(slot.canonical))
+        if not slot.canonical:  # two numbers, of which no one slot knows the order
+            return _abstain(own, parsed.reason, None, own.usage, flags)
+        force = slot.force if spoken.text else slot.force.lstrip()
+        at = spoken.start + parsed.end
+        read = await self.engine.label_probs(prepared, own, at, force, list(slot.canonical))
         usage = own.usage + (read.usage if read else Usage())
         if read is None or _mass(read) < MIN_MASS:
             return _abstain(own, parsed.reason, read, usage, flags)
@@ -198,12 +218,12 @@ class GenerativeJudge:
         )
 
 
-def _finished(parsed: P | ParseFailure, own: Generation) -> P | ParseFailure:
+def _finished(parsed: P | ParseFailure, spoken: Spoken) -> P | ParseFailure:
     """A verdict stands only at the end of a text that has one."""
-    if own.finished or isinstance(parsed, ParseFailure):
+    if spoken.own.finished or isinstance(parsed, ParseFailure):
         return parsed
     return ParseFailure(
-        "the verdict stands in a text without an end", len(own.text), parsed.planted
+        "the verdict stands in a text without an end", len(spoken.text), parsed.planted
     )
 
 

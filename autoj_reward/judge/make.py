@@ -7,25 +7,32 @@ from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
+from autoj_reward.judge.thinking import require_room
 from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
+from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, Thinking
 
 
-def make_engine(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Engine:
-    """The engine that a config names, not yet started."""
+def make_engine(
+    config: EngineConfig, model: ResolvedModel, wrapper: str, thinking: Thinking | None = None
+) -> Engine:
+    """The engine that a config names, not yet started.
+
+    thinking: the marks of the block in which the judge thinks.
+    """
+    marks = (thinking.open, thinking.close) if thinking else ()
     if config.kind == "transformers":
         raise ConfigError("kind transformers serves scalar reward models alone: set kind to vllm")
     if config.kind == "vllm":
         from autoj_reward.engine.vllm import VllmEngine
 
-        return VllmEngine(config, model, wrapper)
+        return VllmEngine(config, model, wrapper, marks)
     if config.kind == "openai":
         from autoj_reward.engine.openai import OpenAIEngine
 
-        return OpenAIEngine(config, wrapper)
+        return OpenAIEngine(config, wrapper, marks)
     from autoj_reward.engine.fake import FakeEngine
 
-    return FakeEngine(config)
+    return FakeEngine(config, marks)
 
 
 def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Scorer:
@@ -54,7 +61,8 @@ def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
     if isinstance(fmt, ScalarFormat):
         return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
     wrapper = format_and_wrapper(config)[1]
-    engine = make_engine(config, model, wrapper)
+    require_room(config, fmt)
+    engine = make_engine(config, model, wrapper, fmt.thinking)
     return GenerativeJudge(config, fmt, engine, name, ratings_tie(config))
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import yaml
 
-from autoj_reward.config import EngineConfig, JudgeConfig
+from autoj_reward.config import EngineConfig, JudgeConfig, View
 from autoj_reward.errors import ModelError
 from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
@@ -32,13 +32,15 @@ class ResolvedModel:
 @dataclass(frozen=True, slots=True)
 class KnownModel:
     """ratings_tie: set where the model compares by ratings: expected ratings at most so far apart
-    tie. None where its own comparisons count."""
+    tie. None where its own comparisons count. view: what orders responses to one query best, by
+    the model's card; None where that was not measured."""
 
     name: str
     format: str
     wrapper: str
     about: str
     ratings_tie: float | None = None
+    view: View | None = None
 
 
 @lru_cache
@@ -59,6 +61,12 @@ def ratings_tie(config: JudgeConfig) -> float | None:
     """How close expected ratings tie, for a model that compares by ratings; None for others."""
     known = known_models().get(config.model) if config.kind == "vllm" else None
     return known.ratings_tie if known else None
+
+
+def best_view(config: JudgeConfig) -> View:
+    """The view that is known to order a model's responses to one query best, else `rating`."""
+    known = known_models().get(config.model) if config.kind == "vllm" else None
+    return (known and known.view) or "rating"
 
 
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
-from autoj_reward.parse.slot import LEAD, ParseFailure, Reading, closed, doubt, last_open, seen_in
+from autoj_reward.parse.slot import (
+    LEAD,
+    ParseFailure,
+    Reading,
+    closed,
+    doubt,
+    label_re,
+    last_open,
+    seen_in,
+)
 from autoj_reward.prompts.format import JudgeFormat, PairwiseSlot
+from autoj_reward.prompts.scale import Scale
 from autoj_reward.types import Verdict
 
 _SAID_OUT = re.compile(
@@ -46,29 +55,35 @@ def parse_comparison(
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     opened = last_open(text, slot)
     labels = {str(name): spellings for name, spellings in slot.labels.items()}
-    seen = seen_in(shown, slot, opened, labels) if shown else frozenset()
+    seen = seen_in(shown, slot, opened, labels) if shown and labels else frozenset()
     if opened is None:
         return ParseFailure("no final decision", len(text), bool(seen))
-    read = _read(text, opened, slot)
+    read = _read(text, opened, slot, fmt.scale)
     if isinstance(read, ParseFailure):
         return replace(read, planted=bool(seen))
     if shown:
-        before = (_read(text, each, slot) for each in slot.open_re.finditer(text))
+        before = (_read(text, each, slot, fmt.scale) for each in slot.open_re.finditer(text))
         others = {each.name for each in before if isinstance(each, Reading)} - seen - {read.name}
         if why := doubt(text, read, slot, sorted(others), seen):
             return ParseFailure(why, len(text), bool(seen))
     return ParsedVerdict(Verdict(read.name), opened.start(), read.start, bool(seen))
 
 
-def _read(text: str, opened: re.Match[str], slot: PairwiseSlot) -> Reading | ParseFailure:
+def _read(
+    text: str, opened: re.Match[str], slot: PairwiseSlot, scale: Scale
+) -> Reading | ParseFailure:
     """The verdict in one slot, by its name."""
     lead = LEAD.match(text, opened.end())
     start = lead.end() if lead else opened.end()
     shown = repr(text[opened.end() : opened.end() + 20])
+    if slot.scores:
+        return _scored(text, opened, slot, scale) or ParseFailure(
+            f"no number of the scale for each response: {shown}", opened.start()
+        )
     why = f"not a verdict after the final decision: {shown}"
     for name, spellings in slot.labels.items():
         for spelling in spellings:
-            found = _label_re(spelling).match(text, start)
+            found = label_re(spelling).match(text, start)
             if found is None:
                 continue
             if re.compile(r"\s*/").match(text, found.end()):
@@ -81,7 +96,14 @@ def _read(text: str, opened: re.Match[str], slot: PairwiseSlot) -> Reading | Par
     return ParseFailure(why, opened.start())
 
 
-@lru_cache
-def _label_re(spelling: str) -> re.Pattern[str]:
-    words = r"\s*".join(map(re.escape, spelling.split()))
-    return re.compile(words + r"(?![0-9A-Za-z])", re.IGNORECASE)
+def _scored(text: str, opened: re.Match[str], slot: PairwiseSlot, scale: Scale) -> Reading | None:
+    """The verdict by two numbers, alone on their line."""
+    number = r"(\d{1,3}(?:\.\d{1,3})?)"
+    found = re.compile(rf"{number}(?:{slot.scores}){number}[ \t]*(?=\n|\Z)").match(
+        text, opened.end()
+    )
+    if found is None or not all(scale.admits(float(n)) for n in found.groups()):
+        return None
+    first, second = map(float, found.groups())
+    name = "tie" if first == second else "first" if first > second else "second"
+    return Reading(name, opened, found.start(), found.end())

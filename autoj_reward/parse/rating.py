@@ -7,8 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from autoj_reward.parse.planted import numbers
-from autoj_reward.parse.slot import LEAD, ParseFailure, Reading, closed, doubt, last_open, seen_in
+from autoj_reward.parse.slot import (
+    LEAD,
+    ParseFailure,
+    Reading,
+    closed,
+    doubt,
+    label_re,
+    last_open,
+    seen_in,
+)
 from autoj_reward.prompts.format import JudgeFormat, Slot
+from autoj_reward.prompts.scale import Scale
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
 
@@ -40,7 +50,7 @@ def parse_rating(
     slot = fmt.single
     if slot is None:
         return ParseFailure(f"format {fmt.name} has no rating", len(text))
-    opened = last_open(text, slot)
+    value, opened = fmt.scale.value, last_open(text, slot)
     seen = seen_in(shown, slot, opened, numbers(fmt.scale.steps)) if shown else frozenset()
     if opened is None:
         return ParseFailure("no rating slot", len(text), bool(seen))
@@ -52,26 +62,46 @@ def parse_rating(
         lower = [
             each.name
             for each in before
-            if isinstance(each, Reading) and float(each.name) < float(read.name)
+            if isinstance(each, Reading) and value(each.name) < value(read.name)
         ]
         if why := doubt(text, read, slot, lower, seen):
             return ParseFailure(why, len(text), bool(seen))
-    return ParsedRating(float(read.name), opened.start(), read.start, bool(seen))
+    return ParsedRating(value(read.name), opened.start(), read.start, bool(seen))
 
 
 def _read(text: str, opened: re.Match[str], slot: Slot, fmt: JudgeFormat) -> Reading | ParseFailure:
     """The rating in one slot, by its shortest spelling."""
     lead = LEAD.match(text, opened.end())
-    number = _NUMBER.match(text, lead.end() if lead else opened.end())
+    start = lead.end() if lead else opened.end()
     shown = repr(text[opened.end() : opened.end() + 20])
-    if number is None:
-        return ParseFailure(f"not a number in the rating slot: {shown}", opened.start())
-    share = re.compile(rf"\s*(?:/|out of)\s*{fmt.scale.high}(?!\d)").match(text, number.end())
-    end = closed(text, share.end() if share else number.end(), slot)
-    if end is None:
+    found = _worded(text, start, fmt.scale) if fmt.scale.words else _number(text, start, fmt.scale)
+    if found is None:
+        kind = f"one of {', '.join(fmt.scale.words)}" if fmt.scale.words else "a number"
+        return ParseFailure(f"not {kind} in the rating slot: {shown}", opened.start())
+    label, end = found
+    closing = closed(text, end, slot)
+    if closing is None:
         return ParseFailure(f"rating slot not closed: {shown}", opened.start())
-    value = float(number.group())
-    if not fmt.scale.admits(value):
-        scale = f"{fmt.scale.low} to {fmt.scale.high}"
-        return ParseFailure(f"rating {number.group()} is not on the scale {scale}", opened.start())
-    return Reading(f"{value:g}", opened, number.start(), end)
+    if not fmt.scale.words:
+        if not fmt.scale.admits(float(label)):
+            scale = f"{fmt.scale.low} to {fmt.scale.high}"
+            return ParseFailure(f"rating {label} is not on the scale {scale}", opened.start())
+        label = f"{float(label):g}"
+    return Reading(label, opened, start, closing)
+
+
+def _number(text: str, start: int, scale: Scale) -> tuple[str, int] | None:
+    """A number as it is spelled, and where it ends, what it is out of included."""
+    number = _NUMBER.match(text, start)
+    if number is None:
+        return None
+    share = re.compile(rf"\s*(?:/|out of)\s*{scale.high}(?!\d)").match(text, number.end())
+    return number.group(), share.end() if share else number.end()
+
+
+def _worded(text: str, start: int, scale: Scale) -> tuple[str, int] | None:
+    """A word of the scale, and where it ends; of two that fit, the longer."""
+    for word in sorted(scale.words, key=len, reverse=True):
+        if found := label_re(word).match(text, start):
+            return word, found.end()
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from autoj_reward.parse.planted import Labels, planted
 from autoj_reward.prompts.format import Slot
@@ -84,3 +85,10 @@ def seen_in(
     usual = forced.group() if forced else ""
     named = [usual] if re.search(r"[^\W_]", usual) else []
     return planted(shown, [*([opened.group()] if opened else [usual]), *named], labels)
+
+
+@lru_cache
+def label_re(spelling: str) -> re.Pattern[str]:
+    """A label in any case, its words any space apart, that no letter or digit follows."""
+    words = r"\s*".join(map(re.escape, spelling.split()))
+    return re.compile(words + r"(?![0-9A-Za-z])", re.IGNORECASE)

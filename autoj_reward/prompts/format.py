@@ -19,43 +19,19 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, check
 from autoj_reward.errors import ConfigError, FormatError
+from autoj_reward.prompts.scale import Scale
 from autoj_reward.types import Verdict
 
 FORMATS = Path(__file__).parent / "formats"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
-class Scale(Block):
-    """Whole ratings from low to high; half_points also allows 5.5 and the like."""
+class Thinking(Block):
+    """The marks around what a judge writes to itself before it speaks, such as `<think>` and
+    `</think>`. Nothing up to the last close is ever a verdict."""
 
-    low: int = 1
-    high: int = 10
-    half_points: bool = False
-
-    @model_validator(mode="after")
-    def _order(self) -> Scale:
-        if not 0 <= self.low < self.high:
-            raise ValueError(f"scale {self.low}..{self.high} is not a rising range from 0 up")
-        return self
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(str(n) for n in range(self.low, self.high + 1))
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The labels and, where they are legal, the half points between them."""
-        halves = tuple(f"{n}.5" for n in range(self.low, self.high)) if self.half_points else ()
-        return (*self.labels, *halves)
-
-    def with_half(self, value: float) -> tuple[str, ...]:
-        """The labels, and the value if it is a half point that is legal."""
-        half = self.admits(value) and not value.is_integer()
-        return (*self.labels, f"{value:g}") if half else self.labels
-
-    def admits(self, value: float) -> bool:
-        on_step = (value * (2 if self.half_points else 1)).is_integer()
-        return self.low <= value <= self.high and on_step
+    open: str = Field(min_length=2)
+    close: str = Field(min_length=2)
 
 
 class Slot(Block):
@@ -87,12 +63,21 @@ class Slot(Block):
 
 
 class PairwiseSlot(Slot):
-    """Comparison: labels gives the spellings of each verdict, the canonical one first."""
+    """Comparison: labels gives the spellings of each verdict, the canonical one first.
 
-    labels: dict[Literal["first", "second", "tie"], tuple[str, ...]]
+    scores: in place of labels, for a judge that opens its text with a number for each response:
+    the regular expression of what stands between the two. The higher number wins.
+    """
+
+    labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
+    scores: str = Field("", exclude_if=lambda between: not between)
 
     @model_validator(mode="after")
     def _sides(self) -> PairwiseSlot:
+        if self.scores:
+            if self.labels or not self.comes_first:
+                raise ValueError("scores stand in place of labels, where open begins with \\A")
+            return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
         return self
@@ -103,7 +88,10 @@ class PairwiseSlot(Slot):
 
 
 class JudgeFormat(Block):
-    """Everything that makes a judge's input and output readable, and nothing of the model."""
+    """Everything that makes a judge's input and output readable, and nothing of the model.
+
+    thinking: the block in which the judge thinks before it speaks; None: it has none.
+    """
 
     name: str
     language: str = "en"
@@ -111,6 +99,7 @@ class JudgeFormat(Block):
     constants: dict[str, str] = Field(default_factory=dict)
     single: Slot | None = None
     pairwise: PairwiseSlot | None = None
+    thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
 
     def slot(self, kind: str) -> Slot:
@@ -249,7 +238,7 @@ def _check_slot(fmt: JudgeFormat, slot: Slot, template: str, path: Path) -> None
             )
     if unused := {"query", *responses} - set(slot.fields.values()):
         raise FormatError(f"{path}: {slot.template} never shows {sorted(unused)}")
-    for pattern in (slot.open, slot.close):
+    for pattern in (slot.open, slot.close, getattr(slot, "scores", "")):
         try:
             re.compile(pattern)
         except re.error as error:

@@ -95,8 +95,8 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     """What the responses of an input try on the judge, for the record; judging goes on.
 
     `planted_verdict`: text that reads as the judge's verdict slot. `template_delimiter`: a line
-    of the judge's own template. `control_token`: the spelling of a known control token.
-    `empty_response`: nothing but white space and punctuation.
+    of the judge's own template, or a mark of its thinking block. `control_token`: the spelling of a
+    known control token. `empty_response`: nothing but white space and punctuation.
     """
     slot = fmt.slot(item.kind)
     lines = {
@@ -105,11 +105,12 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
         for line in piece.splitlines()
         if line.strip().startswith(("[", "###"))
     }
+    marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     found = set(text_flags(item))
     for response in item.responses:
         if slot.open_re.search(response):
             found.add(PLANTED)
-        if any(line in response for line in lines):
+        if any(line in response for line in (*lines, *marks)):
             found.add("template_delimiter")
     return tuple(sorted(found))
 
@@ -145,3 +146,10 @@ def defuse(text: str, marks: Collection[str] | None = None) -> str:
         return mark if marks is not None and mark not in marks else f"{mark[0]}\u200b{mark[1:]}"
 
     return CONTROL.sub(broken, text)
+
+
+def broken_up(text: str, marks: Collection[str]) -> str:
+    """Break every mark with a zero-width space after its first character."""
+    for mark in marks:
+        text = text.replace(mark, f"{mark[0]}\u200b{mark[1:]}")
+    return text

@@ -18,10 +18,12 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.prompts.render import CONTROL, Part, Prompt, defuse
+from autoj_reward.prompts.render import CONTROL, Part, Prompt, broken_up, defuse
 
 WRAPPERS = Path(__file__).parent / "wrappers"
 ELLIPSIS = " … "
+TAIL = 16
+"""Tokens in which a prompt that opens a thinking block does so."""
 UNFINISHED = 4
 """Tokens after which a character that they spell byte by byte is whole."""
 
@@ -35,7 +37,8 @@ class PromptTokenizer:
     tokens of its trusted parts included, so it names its own BOS.
     """
 
-    def __init__(self, tokenizer: Any, wrapper: str) -> None:
+    def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
+        """marks: what the judge writes around its thinking, tokens of their own or not."""
         if wrapper == "chat" and not tokenizer.chat_template:
             raise ModelError(
                 f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
@@ -51,6 +54,13 @@ class PromptTokenizer:
             if t.content and (t.special or t.content.strip("▁ \t\r\n"))
         }
         self._added = {t.content: i for i, t in self._control.items()}
+        self._marks = marks
+        lost = [m for m in marks if m in self._added and self._control[self._added[m]].special]
+        if lost:
+            raise ModelError(
+                f"{tokenizer.name_or_path}: {lost[0]!r} is a special token, which is left out of "
+                "what the model says, so that no thinking block can be told by it"
+            )
         spelled = sorted(self._added, key=len, reverse=True)
         self._control_re = (
             re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
@@ -136,7 +146,8 @@ class PromptTokenizer:
         Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
         apart from the template's own.
         """
-        return defuse(text, set(CONTROL.findall(shell)) - set(self._added))
+        plain = broken_up(text, [mark for mark in self._marks if mark not in self._added])
+        return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
         """Control ids of the template and the runs of text between them."""
@@ -234,6 +245,23 @@ class PromptTokenizer:
             if whole[: len(head)] == head:
                 return whole[len(head) :]
         return self._encode(text)
+
+    def written(self, text: str) -> list[int]:
+        """Ids of text that the judge writes after its prompt. The marks of its thinking are control
+        tokens there where the tokenizer has them: it is the judge who wrote them."""
+        marks = [re.escape(mark) for mark in self._marks if mark in self._added]
+        first, *rest = re.split(f"({'|'.join(marks)})", text) if marks else [text]
+        ids = self.continuation(first) if first else []
+        for piece in rest:
+            if piece in self._added:
+                ids.append(self._added[piece])
+            elif piece:
+                ids += self._encode(piece) if self._restarts else self.continuation(piece)
+        return ids
+
+    def tail(self, ids: Sequence[int]) -> str:
+        """The last few tokens of a prompt as text, control tokens included."""
+        return str(self.tokenizer.decode(list(ids[-TAIL:]), skip_special_tokens=False))
 
     def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
         """The longest run of generated ids that spells a prefix of text[:end].

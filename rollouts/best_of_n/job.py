@@ -25,7 +25,7 @@ from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import format_of
+from autoj_reward.models import best_view, format_of
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.select.budget import select_within
@@ -80,6 +80,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
     """Sample, judge, select and write. Raises AutojError with what to do: at once where the output
     cannot be written, is another run's or holds another judge's results."""
+    config = ranked(config)
     _check_readings(config)
     with judged_by(judge_name(config.judge), config.output, config.output / "summary.json"):
         return await _run(config, rows, bad)
@@ -213,6 +214,17 @@ async def _select(
     return GroupResult(row, candidates, tuple(judgements), choice)
 
 
+def ranked(config: BestOfNConfig) -> BestOfNConfig:
+    """The config with the view that ranks, and with a judge that reads it. A budget is spent on
+    critiques, so there the rating after them ranks."""
+    view, judge = config.view, config.judge
+    if view == "auto":
+        view = "rating" if config.budget is not None else best_view(judge)
+    if view == "direct" and judge.critique:
+        judge = judge.model_copy(update={"direct": True})
+    return config.model_copy(update={"view": view, "judge": judge})
+
+
 def _check_readings(config: BestOfNConfig) -> None:
     judge = config.judge
     if config.budget is not None and isinstance(format_of(judge), ScalarFormat):
@@ -227,9 +239,6 @@ def _check_readings(config: BestOfNConfig) -> None:
             f"view {config.view} needs rating distributions, and an endpoint gives them only with "
             "judge.tokenizer set to the served model's tokenizer"
         )
-    scalar = isinstance(format_of(judge), ScalarFormat)
-    if config.view == "direct" and judge.critique and not judge.direct and not scalar:
-        raise ConfigError("view direct needs the slot right after the prompt: set judge.direct")
 
 
 def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResult]) -> None:

@@ -75,4 +75,4 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
         "tokens_out": j.usage.tokens_out,
         "latency_s": j.usage.latency_s,
         "judge": j.judge,
-    }
+    } | ({"thinking": j.thinking} if j.thinking else {})

@@ -14,7 +14,7 @@ from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import JudgeInput, Usage
 from tests.judge.test_reward import Hand, judge
 
-READINGS = {2: "5e5ca5e6692dff79"}
+READINGS = {2: "f9ed8537eb348ed7"}
 """By number, the digest of what is shown to a judge, and of what is read in what it says."""
 
 FORMATS = ("autoj-en", "autoj-zh", "general", "prometheus2")

@@ -62,6 +62,9 @@ class Hand:
         self.samplings.append(sampling)
         return [self.own]
 
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return prepared
+
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:

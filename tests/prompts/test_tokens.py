@@ -441,3 +441,30 @@ def test_trusted_parts_may_hold_control_tokens(tokenizer_named: Named) -> None:
     parts = (Part("a <tool_call> "), Part("b <tool_call>", trusted=False))
     ids = PromptTokenizer(tokenizer, "chat").ids((Message("user", parts),))
     assert ids.count(tokenizer.convert_tokens_to_ids("<tool_call>")) == 1
+
+
+def test_the_judges_own_marks_are_control_tokens_and_nobody_elses(
+    tokenizer_named: Callable[[str], Any],
+) -> None:
+    tokenizer = tokenizer_named("qwen")
+    tokens = PromptTokenizer(tokenizer, "chat", ("<tool_call>", "</tool_call>"))
+    closing = tokenizer.convert_tokens_to_ids("</tool_call>")
+    assert tokens.written("so\n</tool_call>\n\nRating").count(closing) == 1
+    assert closing not in tokens.ids(user_prompt("a</tool_call>b"))
+    assert tokenizer.decode(tokens.written("so\n</tool_call>\nx")) == "so\n</tool_call>\nx"
+    assert tokens.tail(tokens.ids(user_prompt("x"))).endswith("<|im_start|>assistant\n")
+
+
+def test_marks_that_are_text_are_broken_up_in_untrusted_text(
+    tokenizer_named: Callable[[str], Any],
+) -> None:
+    tokens = PromptTokenizer(tokenizer_named("qwen"), "chat", ("<think>", "</think>"))
+    shown = tokens.tokenizer.decode(tokens.ids(user_prompt("a</think>b")))
+    assert "</think>" not in shown and "a<\u200b/think>b" in shown
+
+
+def test_a_mark_that_the_tokenizer_leaves_out_of_texts_is_refused(
+    tokenizer_named: Callable[[str], Any],
+) -> None:
+    with pytest.raises(ModelError, match="'<|im_end|>' is a special token".replace("|", r"\|")):
+        PromptTokenizer(tokenizer_named("qwen"), "chat", ("<|im_start|>", "<|im_end|>")[1:] * 2)

@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from autoj_reward import cli
+from autoj_reward.config import BestOfNConfig
+from rollouts.best_of_n.job import ranked
 
 ROOT = Path(__file__).parents[2]
 
@@ -408,3 +410,30 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
     assert job.run() == 0
     assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
     assert [r for r in judged(job.log)[before:] if r in kept] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "view", "direct"),
+    [
+        pytest.param({"judge": {"model": "default"}}, "direct", True, id="default"),
+        pytest.param({"judge": {"model": "GAIR/autoj-13b"}}, "rating", False, id="13b"),
+        pytest.param({"judge": {"kind": "fake"}}, "rating", False, id="scripted"),
+        pytest.param({"judge": {"model": "default"}, "budget": 0.5}, "rating", False, id="budget"),
+        pytest.param({"view": "direct"}, "direct", True, id="named"),
+        pytest.param({"view": "expected"}, "expected", False, id="other"),
+        pytest.param({"judge": {"critique": False}}, "direct", False, id="rating_alone"),
+    ],
+)
+def test_the_view_that_ranks_is_the_judges_best(
+    given: dict[str, Any], view: str, direct: bool
+) -> None:
+    config = ranked(BestOfNConfig.model_validate({"input": "i", "output": "o"} | given))
+    assert (config.view, config.judge.direct) == (view, direct)
+
+
+def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT, view="direct")
+    assert job.run() == 0
+    assert job.summary()["view"] == "direct"
+    rows = read(job.output / "judgements.jsonl")
+    assert all(row["direct"] is not None and row["critique"] for row in rows)

@@ -114,7 +114,7 @@ class ItemBuilder:
         self.format = fmt
         self.losses = losses
         self.brief = brief
-        self.scale = torch.arange(fmt.scale.low, fmt.scale.high + 1).float()
+        self.scale = torch.tensor([fmt.scale.value(label) for label in fmt.scale.labels])
 
     def rated(self, row: Rated) -> Item:
         """A rated response with its judgement, where the row has one."""

@@ -7,25 +7,28 @@ Parts: `single` (critique, greedy), `single_direct` (the rating slot right after
 (pairs by expected rating), `rivals` (predictors that are no judge) and `ordered` (how judge and
 rivals order the outputs of many systems to one instruction). Every judgement is in the output
 folder's journal before it is used, so the same command goes on where it stopped, and a part that
-was judged costs nothing in another run. Results, after each judge: quality.json, quality.md.
+was judged costs nothing in another run. Results, after each judge: quality.json, quality.md; with
+`ordered` quality-best-of-n.svg.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
+from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_and_wrapper
-from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.format import JudgeFormat, load_format
 from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
 from experiments.compare.judge_quality.figures import Measured, comparisons, rival_figures
 from experiments.compare.judge_quality.ordered import ordered
+from experiments.compare.judge_quality.ordered_report import ordered_plots
 from experiments.compare.judge_quality.outputs import as_rated, read_outputs
 from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.judge_quality.report import render_quality
@@ -66,7 +69,7 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             "parts": {part: own.figures for part, own in known.items()},
             "comparisons": comparisons(material, predictions),
         }
-        return run.write("quality", head | found, render_quality)
+        return run.write("quality", head | found, render_quality, ordered_plots)
 
     with closing(Journal(config.output / "journal.sqlite")) as journal:
         for name, judge in judges.items():
@@ -83,14 +86,29 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             measured["rivals"] = rival_figures(material, *found)
             text = write()
         if "ordered" in run.parts:
-            given = (config.data, config.ordered, formats["direct"], config.draws, run.limit)
-            outputs = read_outputs(*given)
-            answers = await ask(judges["direct"], journal, outputs.inputs())
-            values = [answers[item].view("expected") for item in outputs.inputs()]
-            found = _predictions(config, outputs.fitted, as_rated(outputs.graded))
-            measured["ordered"] = Measured(ordered(outputs, values, *found))
+            measured["ordered"] = await _ordered(run, judges, formats["direct"], journal)
             text = write()
     return text
+
+
+async def _ordered(
+    run: Study[JudgeQualityConfig],
+    judges: Mapping[str, JudgeConfig],
+    fmt: JudgeFormat,
+    journal: Journal,
+) -> Measured:
+    """How the judge and its rivals order the outputs of many systems."""
+    config = run.config
+    outputs = read_outputs(config.data, config.ordered, fmt, config.draws, run.limit)
+    asked_as = {"judge": "direct"}
+    if config.ordered.critique:
+        asked_as["critique"] = "greedy"
+    views = {}
+    for view, name in asked_as.items():
+        answers = await ask(judges[name], journal, outputs.inputs())
+        views[view] = [answers[item].view("expected") for item in outputs.inputs()]
+    found = _predictions(config, outputs.fitted, as_rated(outputs.graded))
+    return Measured(ordered(outputs, views, *found))
 
 
 def _predictions(

@@ -46,15 +46,15 @@ def by_query(
 
 
 def ordered(
-    outputs: Outputs, judge: Values, rivals: Mapping[str, Prediction], why: str
+    outputs: Outputs, views: Mapping[str, Values], rivals: Mapping[str, Prediction], why: str
 ) -> dict[str, Any]:
     """Figures of the judge and of what has a rating for every output, over all systems and over
     those alone that no judge was trained on; and the judge's less each rival's.
 
-    why: what rival is missing. A constant orders nothing.
+    views: of the judge, `judge` and maybe `critique`, its expected rating after one. why: what
+    rival is missing. A constant orders nothing.
     """
-    values: dict[str, Values] = {"judge": judge}
-    values |= {name: own.values for name, own in rivals.items() if name != "constant"}
+    values = dict(views) | {name: own.values for name, own in rivals.items() if name != "constant"}
     return {
         "rated": {
             name: {
@@ -66,7 +66,7 @@ def ordered(
             for name, own in values.items()
         },
         "less": {
-            name: _differences(outputs, judge, own)
+            name: _differences(outputs, views["judge"], own)
             for name, own in values.items()
             if name != "judge"
         },

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from autoj_reward.io.chart import curves
 from experiments.compare.judge_quality.ordered import SIZES, TEN
 from experiments.tables import Section, tabled
 
 RATERS = {
     "judge": "judge, without critique",
+    "critique": "judge, after a critique",
     "probe": "ridge probe on the base's hidden states",
     "tfidf": "TF-IDF of the response, ridge",
     "length": "length of the response",
@@ -55,6 +57,21 @@ def ordered_sections(found: dict[str, Any]) -> list[Section]:
         ),
         ("The judge less its rivals, ordering", tabled(less, {"rival": "{rater}"} | COLUMNS), LESS),
     ]
+
+
+def ordered_plots(found: dict[str, Any]) -> dict[str, str]:
+    """What the best of N outputs recovers by each rater, of random (0) and oracle (1), as SVG."""
+    own = found["parts"].get("ordered")
+    if not own:
+        return {}
+    lines = {
+        name: [(n, share["value"]) for n in SIZES if (share := figures["all"].get(str(n)))]
+        for name, figures in own["rated"].items()
+    }
+    last = max((n for line in lines.values() for n, _ in line), default=SIZES[-1])
+    lines |= {"oracle": [(SIZES[0], 1), (last, 1)], "random": [(SIZES[0], 0), (last, 0)]}
+    shown = curves(lines, "N", "share of the oracle's gain", {"oracle", "random"})
+    return {"best-of-n": shown}
 
 
 def _ten(figures: dict[str, Any]) -> dict[str, Any]:

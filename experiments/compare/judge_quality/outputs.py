@@ -22,13 +22,15 @@ class OrderedConfig(Block):
 
     split: whose instructions measure; choose on validation, and report test once. instructions,
     systems: how many are drawn, of the systems first those that are not trained on.
-    rival_rows: outputs to training instructions that the rivals fit, drawn.
+    rival_rows: outputs to training instructions that the rivals fit, drawn. critique: measure the
+    expected rating after a critique too.
     """
 
     split: Literal["validation", "test"] = "test"
     instructions: int = Field(40, ge=2)
     systems: int = Field(32, ge=2)
     rival_rows: int = Field(3000, ge=10)
+    critique: bool = False
 
 
 @dataclass(frozen=True, slots=True)

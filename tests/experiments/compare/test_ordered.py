@@ -39,7 +39,7 @@ SCORES = tuple(output.score for row in OUTPUTS.graded for output in row.outputs)
 
 def test_an_oracle_orders_everything_and_a_constant_nothing() -> None:
     same = Prediction((1.0,) * len(SCORES))
-    found = ordered(OUTPUTS, SCORES, {"length": same}, "")["rated"]
+    found = ordered(OUTPUTS, {"judge": SCORES}, {"length": same}, "")["rated"]
     for systems in ("all", "unseen"):
         oracle, constant = found["judge"][systems], found["length"][systems]
         assert oracle["order"]["value"] == pytest.approx(1)
@@ -58,7 +58,7 @@ def test_who_abstains_comes_last() -> None:
 
 def test_a_rival_is_compared_on_the_same_instructions() -> None:
     worse = Prediction(tuple(-v for v in SCORES))
-    less = ordered(OUTPUTS, SCORES, {"length": worse, "constant": worse}, "")["less"]
+    less = ordered(OUTPUTS, {"judge": SCORES}, {"length": worse, "constant": worse}, "")["less"]
     assert set(less) == {"length"}
     assert less["length"]["order"]["value"] == pytest.approx(2)
     assert less["length"]["order"]["low"] > 0
@@ -89,7 +89,7 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
             "folder": str(tmp_path.parent),
             "graded": {"folder": tmp_path.name, "test": 0.4, "test_systems": SYSTEMS[::3]},
         },
-        "ordered": {"instructions": 6, "systems": 10, "rival_rows": 60},
+        "ordered": {"instructions": 6, "systems": 10, "rival_rows": 60, "critique": True},
         "output": str(tmp_path / "out"),
         "judge": {"kind": "fake"},
         "bootstrap": 30,
@@ -99,10 +99,10 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(command) == 0
     found = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["ordered"]
     rivals = found["rated"]
-    assert set(rivals) == {"judge", "tfidf", "length"}
+    assert set(rivals) == {"judge", "critique", "tfidf", "length"}
     assert rivals["tfidf"]["all"]["order"]["value"] > 0.8  # the words give the score away
     assert rivals["judge"]["all"]["order"]["n"] == 6
-    assert set(found["less"]) == {"tfidf", "length"}
+    assert set(found["less"]) == {"critique", "tfidf", "length"}
     page = capsys.readouterr().out
     for text in (
         "| TF-IDF of the response, ridge | unseen | ",
@@ -111,3 +111,5 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
         "no probe",
     ):
         assert text in page, text
+    drawn = (tmp_path / "out/quality-best-of-n.svg").read_text()
+    assert all(f">{name}</text>" in drawn for name in ("judge", "tfidf", "length", "oracle"))

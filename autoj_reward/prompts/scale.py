@@ -1,0 +1,85 @@
+"""The numbers that a judge may give, or the words that stand for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from autoj_reward.config import Block
+
+WORD = re.compile(r"[^\W_](?:.*[^\W_])?")
+
+
+class Scale(Block):
+    """Whole ratings from low to high; half_points also allows 5.5 and the like.
+
+    words: in place of numbers the labels that the judge writes, each with its number, such as
+        `{correct: 1, incorrect: 0}`. low and high follow from them; several may share a number.
+    """
+
+    low: int | float = 1
+    high: int | float = 10
+    half_points: bool = False
+    words: dict[str, int | float] = Field(default_factory=dict, exclude_if=lambda words: not words)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _worded(cls, data: Any) -> Any:
+        words = data.get("words") if isinstance(data, dict) else None
+        if not isinstance(words, dict) or not words:
+            return data
+        if any(isinstance(word, bool) for word in words):
+            raise ValueError("YAML takes yes and no for truth values: write the words in quotes")
+        if both := sorted(set(data) - {"words"}):
+            raise ValueError(f"words bring their own numbers: leave out {', '.join(both)}")
+        numbers = [n for n in words.values() if isinstance(n, int | float)]
+        return {**data, "low": min(numbers), "high": max(numbers)} if numbers else data
+
+    @model_validator(mode="after")
+    def _order(self) -> Scale:
+        if not self.low < self.high or not (self.words or self.low >= 0):
+            raise ValueError(f"scale {self.low}..{self.high} is not a rising range from 0 up")
+        if not self.words and not (float(self.low).is_integer() and float(self.high).is_integer()):
+            raise ValueError(f"scale {self.low}..{self.high} has ends that are no whole numbers")
+        if bad := [word for word in self.words if not WORD.fullmatch(word)]:
+            raise ValueError(f"{bad[0]!r} is no word of a scale: it begins and ends in a letter")
+        if len({word.casefold() for word in self.words}) < len(self.words):
+            raise ValueError(f"two of the words {list(self.words)} differ by their case alone")
+        return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        whole = range(int(self.low), int(self.high) + 1)
+        return tuple(self.words) or tuple(str(n) for n in whole)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The labels and, where they are legal, the half points between them."""
+        halves = range(int(self.low), int(self.high)) if self.half_points else ()
+        return (*self.labels, *(f"{n}.5" for n in halves))
+
+    def value(self, label: str) -> float:
+        """The number of a label."""
+        return float(self.words[label] if self.words else label)
+
+    def numbered(self, probs: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+        """Probabilities of labels as probabilities of their numbers, in the labels' order."""
+        found: dict[str, float] = {}
+        for label, p in probs:
+            name = f"{self.words[label]:g}" if self.words else label
+            found[name] = found.get(name, 0.0) + p
+        return tuple(found.items())
+
+    def with_half(self, value: float) -> tuple[str, ...]:
+        """The labels, and the value if it is a half point that is legal."""
+        half = self.half_points and self.admits(value) and not value.is_integer()
+        return (*self.labels, f"{value:g}") if half else self.labels
+
+    def admits(self, value: float) -> bool:
+        if self.words:
+            return value in self.words.values()
+        on_step = (value * (2 if self.half_points else 1)).is_integer()
+        return self.low <= value <= self.high and on_step

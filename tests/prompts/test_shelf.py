@@ -1,0 +1,147 @@
+"""The shelf of judges: published wire formats byte for byte, and what each judge says."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+import pytest
+
+from autoj_reward.models import known_models
+from autoj_reward.parse import ParseFailure, parse_comparison
+from autoj_reward.prompts.format import (
+    FORMATS,
+    JudgeFormat,
+    ScalarFormat,
+    available,
+    load_any_format,
+    load_format,
+)
+from autoj_reward.prompts.render import answered_prompt, render
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.types import JudgeInput, Verdict
+
+DIGESTS = Path(__file__).parents[1] / "golden" / "shelf.sha256"
+PUBLISHED = {
+    path: digest
+    for digest, path in map(str.split, DIGESTS.read_text(encoding="utf-8").splitlines())
+}
+"""SHA-256 of each template file as taken from the source that its format.yaml names."""
+
+
+@pytest.mark.parametrize("path", PUBLISHED)
+def test_templates_are_the_published_bytes(path: str) -> None:
+    assert hashlib.sha256((FORMATS / path).read_bytes()).hexdigest() == PUBLISHED[path]
+
+
+@pytest.mark.parametrize("name", sorted({path.split("/")[0] for path in PUBLISHED}))
+def test_a_published_format_names_its_source(name: str) -> None:
+    head = (FORMATS / name / "format.yaml").read_text(encoding="utf-8").partition("name:")[0]
+    source = "".join(line.lstrip("# ") + " " for line in head.splitlines())
+    assert "commit " in source and "/" in source
+    assert len(source.partition("commit ")[2].split()[0].strip(".,")) == 40
+
+
+GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
+PAIR = JudgeInput("Why?", ("Because.", "So."))
+RENDERED = {
+    "skywork-critic": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\nBecause.\n"
+    "[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nSo.\n"
+    "[The End of Assistant B's Answer]\n",
+    "self-taught-evaluator": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\n"
+    "Because.\n[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nSo.\n"
+    "[The End of Assistant B's Answer]\n",
+    "compassjudger": "[Dialogue Begin]\nUser: Why?\nAssistant A: Because.\nAssistant B: So.\n"
+    "[Dialogue End]\nIf you believe Assistant A performed better, please output A directly.\n",
+    "rise-judge": "问题：Why?\n回答A：Because.\n回答B：So.\n\n如果你认为回答A更好",
+    "con-j": '例如{"原因": "你的解释", "更好的回答": 1}。以下是问题和候选回答的内容：\n'
+    "    \n问题：Why?\n回答1：Because.\n回答2：So.",
+    "rm-r1": "[Client Question]\nWhy?\n\n[The Start of Chatbot A's Response]\nBecause.\n"
+    "[The End of Chatbot A's Response]\n\n[The Start of Chatbot B's Response]\nSo.\n"
+    "[The End of Chatbot B's Response]",
+    "rm-r1-reasoning": "displayed below. \n\n[Client Question]\nWhy?\n\n"
+    "[The Start of Chatbot A's Response]\nBecause.\n[The End of Chatbot A's Response]\n\n",
+    "offsetbias": "# Instruction:\nWhy?\n# Output (a):\nBecause.\n# Output (b):\nSo.\n# Which is",
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_where_the_texts_of_a_pair_stand(name: str) -> None:
+    *system, user = render(PAIR, load_format(name))
+    assert RENDERED[name] in user.text
+    assert [m.role for m in system] == (
+        ["system"] if name in ("rm-r1", "self-taught-evaluator") else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "verdict"),
+    [
+        pytest.param("skywork-critic", "[[A]]", "first", id="skywork"),
+        pytest.param("skywork-critic", "[[C]]", None, id="skywork no tie"),
+        pytest.param("self-taught-evaluator", "B is.\n\n[[B]]", "second", id="self-taught"),
+        pytest.param(
+            "self-taught-evaluator", 'My verdict is "[[A]]".', "first", id="self-taught quoted"
+        ),
+        pytest.param("compassjudger", "B", "second", id="compass"),
+        pytest.param("compassjudger", " A\n", "first", id="compass space"),
+        pytest.param("compassjudger", "A good answer", None, id="compass prose"),
+        pytest.param("rise-judge", "分析。\n[[B]]", "second", id="rise"),
+        pytest.param("con-j", '{"原因": "更准确", "更好的回答": 1}', "first", id="con-j"),
+        pytest.param("con-j", '```json\n{"原因": "短", "更好的回答":2}\n```', "second", id="fence"),
+        pytest.param("con-j", '{"原因": "1", "更好的回答": 3}', None, id="con-j other"),
+        pytest.param("rm-r1", "<eval>x</eval>\n\n<answer>[[A]]</answer>", "first", id="rm-r1"),
+        pytest.param("rm-r1", "<answer>[[A/B]]</answer>", None, id="rm-r1 list"),
+        pytest.param("rm-r1", "<answer>[[B]]", None, id="rm-r1 not closed"),
+        pytest.param("rm-r1-reasoning", "So.\n<answer>[[B]]</answer>", "second", id="reasoning"),
+        pytest.param("offsetbias", "Output (b)", "second", id="offsetbias"),
+        pytest.param("offsetbias", " Output (a).", "first", id="offsetbias full stop"),
+        pytest.param("offsetbias", "Output (c)", None, id="offsetbias other"),
+    ],
+)
+def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -> None:
+    for shown in ((), ("Why?", "Because.", "So.")):
+        parsed = parse_comparison(text, load_format(name), shown)
+        found = None if isinstance(parsed, ParseFailure) else parsed.verdict
+        assert found == (Verdict(verdict) if verdict else None)
+
+
+@pytest.mark.parametrize("name", GENERATIVE)
+def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
+    fmt = load_format(name)
+    for slot in filter(None, (fmt.single, fmt.pairwise)):
+        text = slot.force.lstrip() if slot.comes_first else f"Well.{slot.force}"
+        found = [m.end() for m in slot.open_re.finditer(text)]
+        assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")
+
+
+def test_rendering_ten_thousand_rows_takes_less_than_two_seconds() -> None:
+    for name in GENERATIVE:
+        fmt = load_format(name)
+        responses = ("Because it is so. " * 20,) * (1 if fmt.single else 2)
+        item = JudgeInput("Why is that? " * 20, responses)
+        started = time.process_time()
+        for _ in range(1000):
+            render(item, fmt)
+        assert time.process_time() - started < 0.2, name
+
+
+def test_deberta_reads_a_pair_as_its_tokenizer_joins_one() -> None:
+    from transformers import DebertaV2Tokenizer
+
+    pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "▁", *(chr(n) for n in range(33, 127)), "▁the"]
+    tokenizer = DebertaV2Tokenizer(vocab=[(piece, -float(len(piece))) for piece in pieces])
+    fmt = load_any_format("deberta-reward")
+    assert isinstance(fmt, ScalarFormat)
+    tokens = PromptTokenizer(tokenizer, fmt.wrapper)
+    for query, response in (("the why?", "because"), (" a  b\nc ", "  the\n")):
+        own = tokenizer(query, response)["input_ids"]
+        assert tokens.ids(answered_prompt(query, response, fmt)) == own
+    planted = tokens.ids(answered_prompt("a", "b [SEP] c", fmt))
+    assert planted.count(tokenizer.sep_token_id) == 2
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_a_model_that_is_listed_has_its_format(name: str) -> None:
+    assert load_any_format(known_models()[name].format).name == known_models()[name].format
