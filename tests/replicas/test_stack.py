@@ -15,16 +15,18 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
+from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
-from autoj_reward.types import Candidate, JudgeInput, Outcome, Verdict
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.watched import Watched
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,14 @@ def client() -> Iterator[RewardClient]:
             cluster.close()
 
 
+def replica_processes() -> list[psutil.Process]:
+    return [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if "ServeReplica:judge" in " ".join(p.info["cmdline"] or ())
+    ]
+
+
 def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> None:
     found = asyncio.run(client.rate([Candidate(QUERY, r) for r in RESPONSES]))
     for response, judgement in zip(RESPONSES, found, strict=True):
@@ -100,6 +110,38 @@ def test_comparison_joins_both_orders(client: RewardClient) -> None:
     [found] = asyncio.run(client.compare([(QUERY, RESPONSES[0], RESPONSES[1])]))
     assert found.verdict is not Verdict.FAILED and len(found.orders) == 2
     assert all(o.ok and o.verdict is not None for o in found.orders)
+
+
+def test_a_killed_replica_loses_nothing(client: RewardClient, tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    asked = [Candidate(QUERY, f"Idea {n}: stay in bed.") for n in range(24)]
+    seen: list[Judgement] = []
+    first = asyncio.Event()
+
+    def progress(judgement: Judgement, _reused: bool) -> None:
+        seen.append(judgement)
+        first.set()
+
+    watched = RewardClient(
+        client.backend,
+        journal=journal,
+        deadline_s=300,
+        chunk=4,
+        max_in_flight=8,
+        progress=progress,
+    )
+
+    async def run() -> list[Judgement]:
+        rating = asyncio.create_task(watched.rate(asked))
+        await first.wait()
+        [victim] = replica_processes()
+        os.kill(victim.pid, signal.SIGKILL)
+        return await rating
+
+    found = asyncio.run(run())
+    assert len(found) == 24 and all(j.ok for j in found)
+    assert len(seen) == 24, "each candidate is answered exactly once"
+    journal.close()
 
 
 def test_the_job_from_the_command_line(client: RewardClient, tmp_path: Path) -> None:
