@@ -13,12 +13,12 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from autoj_reward.errors import JournalError
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict, as_json
 
 T = TypeVar("T")
 TABLES = {
@@ -125,7 +125,7 @@ class Journal:
         given = {"query": item.query, "responses": item.responses, "sample": item.sample}
         given |= {"direct": True} if item.direct else {}
         key, outcome = judgement_key(judge, item), judgement.outcome.value
-        row = (key, judge, outcome, json.dumps(given), json.dumps(asdict(judgement)), time.time())
+        row = (key, judge, outcome, json.dumps(given), json.dumps(as_json(judgement)), time.time())
         if not self._execute(PUT, (*row, _key(*row))):
             return self.get(judge, [item]).get(item, judgement)
         # The file itself is never moved: others have it open, and its log goes by its name.
@@ -140,7 +140,7 @@ class Journal:
 
     def put_samples(self, policy: str, query: str, sampled: Sampled) -> Sampled:
         """Store the responses to one query. Returns those on record: the first that came."""
-        key, text = _key(policy, query), json.dumps(asdict(sampled))
+        key, text = _key(policy, query), json.dumps(as_json(sampled))
         row = (key, policy, json.dumps(query), text, time.time())
         self._execute(PUT_SAMPLES, (*row, _key(*row)))
         return self.get_samples(policy, query) or sampled
@@ -190,7 +190,7 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
 
 
 def judgement_from_json(text: str) -> Judgement:
-    """The inverse of json.dumps(asdict(judgement))."""
+    """The inverse of json.dumps(as_json(judgement))."""
     data = json.loads(text)
     rating = data["rating"]
     if rating is not None:

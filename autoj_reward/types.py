@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 
@@ -212,3 +213,19 @@ class QueryRow:
     responses: tuple[str, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+def as_json(value: Any) -> Any:
+    """A record, or a tuple of them, as `json.dumps` takes it: `dataclasses.asdict` without its deep
+    copies, which cost more than all the rest of an answer."""
+    kind = type(value)
+    if names := _names(kind):
+        return {name: as_json(getattr(value, name)) for name in names}
+    if kind is tuple and value and _names(type(value[0])):
+        return [as_json(one) for one in value]
+    return value
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()

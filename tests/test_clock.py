@@ -15,8 +15,8 @@ import pytest
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
-from autoj_reward.edge.guard import Limits
 from autoj_reward.edge.http import make_app
+from autoj_reward.edge.intake import Limits
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica

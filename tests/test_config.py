@@ -38,6 +38,7 @@ from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
@@ -89,6 +90,7 @@ KINDS: dict[str, type[Block]] = {
     "scenario_finetune": FinetuneConfig,
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
+    "edge": EdgeSpeedConfig,
     "gpu_throughput": GpuThroughputConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,

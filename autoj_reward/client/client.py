@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
 
 from autoj_reward.client.backend import Backend
+from autoj_reward.client.slots import Slots
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
@@ -19,6 +20,7 @@ from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Out
 
 Progress = Callable[[Judgement, bool], None]
 """Called once for every judge input that is answered: (judgement, read from the journal?)."""
+Futures = dict[JudgeInput, asyncio.Future[Judgement]]
 
 
 CLOSED = "the judge was closed: open it again to ask it"
@@ -33,7 +35,8 @@ class RewardClient:
     ratings by comparing. max_in_flight: judge inputs asked at a time; each
     that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
-    chunk: most inputs of one query in one call; they share the query's prefix in one replica.
+    chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
+    several callers ask for at the same time goes together, too.
 
     An input that was in flight when a replica was lost for the second time is not asked for again:
     it may be what kills them. If it had company, each is first asked for once more alone, one at a
@@ -60,10 +63,12 @@ class RewardClient:
         self.chunk = min(chunk, max_in_flight)
         self.progress = progress
         self._first_pause_s = 0.1
-        self._slots = _Slots(max_in_flight)
-        self._pending: dict[JudgeInput, asyncio.Future[Judgement]] = {}
+        self._slots = Slots(max_in_flight)
+        self._pending: Futures = {}
+        self._fresh: Futures = {}
         self._quarantine = asyncio.Lock()
         self._asking: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Future[Judgement], tuple[asyncio.Task[None], Futures]] = {}
         self._closed = False
 
     async def close(self) -> None:
@@ -117,38 +122,63 @@ class RewardClient:
         # More than one round only if a call that was asking for some of them is cancelled or fails.
         while missing := [item for item in wanted if item not in answers]:
             elsewhere = {i: self._pending[i] for i in missing if i in self._pending}
-            answers |= await self._ask_all([i for i in missing if i not in elsewhere])
+            if own := [item for item in missing if item not in elsewhere]:
+                answers |= await self._ask_all(own)
             if elsewhere:
                 await asyncio.wait(elsewhere.values())
-            answers |= {i: f.result() for i, f in elsewhere.items() if not f.cancelled()}
+            done = {i: f for i, f in elsewhere.items() if not (f.cancelled() or f.exception())}
+            answers |= {i: f.result() for i, f in done.items()}
         return [answers[item] for item in items]
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         if self._closed:
             raise EngineUnavailable(CLOSED)
         loop = asyncio.get_running_loop()
-        futures: dict[JudgeInput, asyncio.Future[Judgement]] = {
-            i: loop.create_future() for i in items
-        }
+        futures: Futures = {i: loop.create_future() for i in items}
         self._pending |= futures
-        asking = [asyncio.create_task(self._ask(group)) for group in self._groups(items)]
-        self._asking.update(asking)
+        if not self._fresh:
+            loop.call_soon(self._depart)
+        self._fresh |= futures
         try:
-            await asyncio.gather(*asking)
-            return {item: future.result() for item, future in futures.items()}
-        except asyncio.CancelledError as error:
-            caller = asyncio.current_task()
-            if self._closed and caller is not None and not caller.cancelling():
-                raise EngineUnavailable(CLOSED) from error
-            raise
+            await asyncio.wait(futures.values(), return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            self._asking.difference_update(asking)
-            for task in asking:
-                task.cancel()
             for item, future in futures.items():
                 del self._pending[item]
                 future.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await self._leave(futures)
+        for error in [f.exception() for f in futures.values() if not f.cancelled()]:
+            if error:
+                raise error
+        return {item: future.result() for item, future in futures.items()}
+
+    def _depart(self) -> None:
+        """Ask for what callers have asked for in one turn of the loop: one query's inputs go
+        together, whether one caller asks for them or a thread each."""
+        fresh, self._fresh = self._fresh, {}
+        for group in self._groups(item for item, future in fresh.items() if not future.done()):
+            futures = {item: fresh[item] for item in group}
+            if self._closed:
+                _fail(futures, None)
+                continue
+            task = asyncio.create_task(self._ask(futures))
+            self._asking.add(task)
+            task.add_done_callback(partial(self._ended, futures))
+            self._calls |= {future: (task, futures) for future in futures.values()}
+
+    def _ended(self, futures: Futures, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        _fail(futures, None if task.cancelled() else task.exception())
+
+    async def _leave(self, futures: Futures) -> None:
+        """End the calls of these where nobody waits any more for what is not answered."""
+        calls = dict(self._calls.pop(f) for f in futures.values() if f in self._calls)
+        stopped = []
+        for task, company in calls.items():
+            waited_for = [f for f in company.values() if not f.done()]
+            if not waited_for and any(f.cancelled() for f in company.values()):
+                task.cancel()
+                stopped.append(task)
+        await asyncio.gather(*stopped, return_exceptions=True)
 
     def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
         by_query: dict[str, list[JudgeInput]] = {}
@@ -160,26 +190,30 @@ class RewardClient:
             for n in range(0, len(group), self.chunk)
         ]
 
-    async def _ask(self, items: list[JudgeInput]) -> None:
+    async def _ask(self, futures: Futures) -> None:
         """Ask until every input of one call is answered or given up."""
-        futures = [self._pending[item] for item in items]
-        await self._slots.take(len(items))
-        left, deadline = list(items), time.monotonic() + self.deadline_s
+        await self._slots.take(len(futures))
         try:
-            why = await self._ask_until(left, deadline, TRIES)
-            reasons = dict.fromkeys(left, why)
-            if len(left) > 1 and time.monotonic() < deadline:
-                for item in reasons:
-                    async with self._quarantine:
-                        reasons[item] = await self._ask_until([item], deadline, 1)
-            for item, reason in reasons.items():
-                if reason:
-                    lost = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
-                    self._answer(item, lost)
+            await self._answer_all(futures, time.monotonic() + self.deadline_s)
         finally:  # an answer has given its own slot back
-            self._slots.give(sum(f.cancelled() or not f.done() for f in futures))
+            self._slots.give(sum(f.cancelled() or not f.done() for f in futures.values()))
 
-    async def _ask_until(self, left: list[JudgeInput], deadline: float, tries: int) -> str:
+    async def _answer_all(self, futures: Futures, deadline: float) -> None:
+        left = list(futures)
+        why = await self._ask_until(left, futures, deadline, TRIES)
+        reasons = dict.fromkeys(left, why)
+        if len(left) > 1 and time.monotonic() < deadline:
+            for item in reasons:
+                async with self._quarantine:
+                    reasons[item] = await self._ask_until([item], futures, deadline, 1)
+        for item, reason in reasons.items():
+            if reason:
+                lost = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
+                self._answer(item, lost, futures[item])
+
+    async def _ask_until(
+        self, left: list[JudgeInput], futures: Futures, deadline: float, tries: int
+    ) -> str:
         """Ask for all that is left, taking off what is answered, until nothing is, the deadline
         has passed or so many replicas were lost. Why some are left, or an empty string."""
         pause, last = self._first_pause_s, ""
@@ -187,7 +221,7 @@ class RewardClient:
         while time.monotonic() < deadline:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._ask_once(left)
+                    await self._ask_once(left, futures)
                 if not left:
                     return ""
                 last, wait = "the replica ended its answer early", 0.0
@@ -207,23 +241,27 @@ class RewardClient:
             pause = min(5.0, pause * 2)
         return f"no answer within {self.deadline_s:g} s" + (f"; last: {last}" if last else "")
 
-    async def _ask_once(self, left: list[JudgeInput]) -> None:
+    async def _ask_once(self, left: list[JudgeInput], futures: Futures) -> None:
+        left[:] = [item for item in left if not futures[item].done()]
+        if not left:  # whoever wanted them has gone
+            return
         asked = tuple(left)
         stream = self.backend.stream(asked)
         try:
             async for index, judgement in stream:
                 left.remove(asked[index])
-                self._answer(asked[index], judgement)
+                self._answer(asked[index], judgement, futures[asked[index]])
         finally:  # an error here must also stop the replica's work
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
 
-    def _answer(self, item: JudgeInput, judgement: Judgement) -> None:
+    def _answer(
+        self, item: JudgeInput, judgement: Judgement, future: asyncio.Future[Judgement]
+    ) -> None:
         if self.journal:  # while a judge is replaced, the old one still answers
             judge = judgement.judge or self.backend.judge
             judgement = self.journal.put(judge, item, judgement)
         self._tell(judgement, False)
-        future = self._pending[item]
         if not future.done():
             future.set_result(judgement)
             self._slots.give(1)
@@ -233,33 +271,8 @@ class RewardClient:
             self.progress(judgement, reused)
 
 
-class _Slots:
-    """A counting semaphore that hands out several slots at a time, first come, first served."""
-
-    def __init__(self, free: int) -> None:
-        self._free = free
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    async def take(self, count: int) -> None:
-        if not self._queue and count <= self._free:
-            self._free -= count
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((count, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.give(count)
-            elif (count, turn) in self._queue:
-                self._queue.remove((count, turn))
-                self.give(0)
-            raise
-
-    def give(self, count: int) -> None:
-        self._free += count
-        while self._queue and self._queue[0][0] <= self._free:
-            needed, turn = self._queue.popleft()
-            if not turn.done():
-                self._free -= needed
-                turn.set_result(None)
+def _fail(futures: Futures, error: BaseException | None) -> None:
+    """What has no answer gets an error; none is that of a client that was closed."""
+    for future in futures.values():
+        if not future.done():
+            future.set_exception(error or EngineUnavailable(CLOSED))

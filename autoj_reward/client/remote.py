@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
 
 import httpx
 
@@ -21,7 +20,7 @@ from autoj_reward.errors import (
 )
 from autoj_reward.journal import judgement_from_json
 from autoj_reward.prompts.render import require_unicode
-from autoj_reward.types import JudgeInput, Judgement, Outcome
+from autoj_reward.types import JudgeInput, Judgement, Outcome, as_json
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
@@ -109,7 +108,7 @@ class HttpBackend:
         return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
 
     async def _posted(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        body = {"items": [asdict(item) for item in items]}
+        body = {"items": [as_json(item) for item in items]}
         try:
             async with self._client.stream("POST", "/v1/judge", json=body) as answer:
                 if answer.status_code == 413:

@@ -150,7 +150,7 @@ class RewardConfig(JudgedConfig):
         shaping: each part counts from 0 to 1, and one that abstains is left out.
     reduce: `mean`, by weight, or `min`: the strictest part decides.
     journal: SQLite file of every judgement. journal_max_gib: when it holds more, the oldest
-        judgements make room for new ones; null: it grows.
+        judgements make room for new ones; 20 are some four million of them; null: it grows.
     """
 
     parts: dict[str, PartConfig] = Field(default_factory=dict)
@@ -158,7 +158,7 @@ class RewardConfig(JudgedConfig):
     shaping: ShapingConfig = ShapingConfig()
     failures: FailureConfig = FailureConfig()
     journal: Path | None = None
-    journal_max_gib: float | None = Field(None, gt=0)
+    journal_max_gib: float | None = Field(20.0, gt=0)
 
     @field_validator("parts")
     @classmethod
@@ -184,7 +184,7 @@ class RewardConfig(JudgedConfig):
     def judged(self) -> dict[str, JudgedConfig]:
         """The judges that are asked, by the names of their parts, the reward's own first."""
         others = {name: own for name, own in self.parts.items() if own.function is None}
-        return {JUDGE: self} | others
+        return {JUDGE: self, **others}
 
     @property
     def started(self) -> list[JudgeConfig]:

@@ -18,8 +18,9 @@ from ray import serve
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, JudgeConfig, check
-from autoj_reward.edge.guard import Guard, Limits
+from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.http import make_app
+from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.make import judge_name

@@ -18,8 +18,9 @@ from pydantic import (
 from autoj_reward.config import TieBreak, View
 from autoj_reward.types import Comparison, Judgement, Selection
 
-MAX_CANDIDATES = 1024
-"""Judge inputs of one request."""
+MAX_INPUTS = 1024
+"""Judge inputs of one request: each critique of a candidate, each order of a pair, those that break
+ties included."""
 
 
 def _text(value: Any) -> str:
@@ -57,7 +58,7 @@ class Item(Body):
 class Items(Body):
     """The body of POST /v1/judge."""
 
-    items: list[Item] = Field(min_length=1, max_length=MAX_CANDIDATES)
+    items: list[Item] = Field(min_length=1, max_length=MAX_INPUTS)
 
 
 class Response(Body):
@@ -70,7 +71,7 @@ class Response(Body):
 class Candidates(Body):
     """The body of POST /v1/score."""
 
-    candidates: list[Response] = Field(min_length=1, max_length=MAX_CANDIDATES)
+    candidates: list[Response] = Field(min_length=1, max_length=MAX_INPUTS)
 
 
 class Pair(Body):
@@ -84,7 +85,7 @@ class Pair(Body):
 class Pairs(Body):
     """The body of POST /v1/compare. swap: judge both orders."""
 
-    pairs: list[Pair] = Field(min_length=1, max_length=MAX_CANDIDATES // 2)
+    pairs: list[Pair] = Field(min_length=1, max_length=MAX_INPUTS // 2)
     swap: bool = True
 
 
@@ -96,8 +97,8 @@ class Group(Body):
     """
 
     query: Text
-    responses: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES)
-    policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_CANDIDATES)
+    responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
+    policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
     view: View = "rating"
     tie_break: list[TieBreak] = Field(
         ["policy_logprob", "expected_rating", "pairwise", "first"], max_length=4

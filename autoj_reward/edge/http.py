@@ -24,23 +24,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.edge import bodies
-from autoj_reward.edge.guard import Guard, Limits
+from autoj_reward.edge.guard import Guard
+from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
-from autoj_reward.edge.refusal import answered, refused
+from autoj_reward.edge.page import POLICY, page
+from autoj_reward.edge.refusal import answered, refused, require_inputs
 from autoj_reward.edge.responses import problem
+from autoj_reward.edge.routes import BodyRoute
 from autoj_reward.errors import (
     AutojError,
     EngineUnavailable,
@@ -51,7 +53,7 @@ from autoj_reward.errors import (
 from autoj_reward.logs import LOG
 from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, as_json
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)
@@ -71,13 +73,14 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     app = Service(
         title="autoj-reward",
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        docs_url=None,
         strict_content_type=False,
     )
     app.metrics = metrics = Metrics()
     app.guard = Guard(app, token, metrics, limits or Limits())
     _tell_errors(app)
     _add_probes(app, client)
+    app.router.route_class = BodyRoute
     # On the page, every route from here on needs the token; the guard sees to it.
     app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
     app.router.responses.update(ERRORS)
@@ -108,16 +111,19 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/score", response_model=bodies.Scored)
     async def score(body: bodies.Candidates) -> Response:
+        require_inputs(len(body.candidates) * client.critiques, "candidates")
         judgements = await rate([Candidate(c.query, c.response) for c in body.candidates])
-        return answer({"judgements": [asdict(j) for j in judgements]})
+        return answer(as_json(bodies.Scored(tuple(judgements))))
 
     @app.post("/v1/compare", response_model=bodies.Compared)
     async def compare_pairs(body: bodies.Pairs) -> Response:
         found = await compare([(p.query, p.first, p.second) for p in body.pairs], body.swap)
-        return answer({"comparisons": [asdict(c) for c in found]})
+        return answer(as_json(bodies.Compared(tuple(found))))
 
     @app.post("/v1/best_of_n", response_model=bodies.Chosen)
     async def best_of_n(body: bodies.Group) -> Response:
+        inputs = len(body.responses) * client.critiques
+        require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or unknown
         candidates = [
@@ -131,8 +137,11 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             view=body.view,
             rules=body.tie_break,
             compare=compare if client.compares else None,
+            matches=(bodies.MAX_INPUTS - inputs) // 2,
         )
-        return answer({"selection": asdict(chosen), "judgements": [asdict(j) for j in judgements]})
+        return answer(
+            {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
+        )
 
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
@@ -160,7 +169,7 @@ async def _lines(
 ) -> AsyncIterator[str]:
     def line(index: int, judgement: Judgement) -> str:
         metrics.judged([(judgement, items[index].responses)])
-        return json.dumps({"index": index, "judgement": asdict(judgement)}) + "\n"
+        return json.dumps({"index": index, "judgement": as_json(judgement)}) + "\n"
 
     asked = []
     for index, item in enumerate(items):
@@ -178,6 +187,10 @@ async def _lines(
 
 
 def _add_probes(app: Service, client: RewardClient) -> None:
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page(app.openapi()), headers=POLICY)
+
     @app.get("/healthz")
     async def alive() -> Response:
         """200 while this process answers at all."""
@@ -186,7 +199,7 @@ def _add_probes(app: Service, client: RewardClient) -> None:
     @app.get("/readyz", responses={503: ERRORS[503]})
     async def ready() -> Response:
         """200 while new work is taken and so many replicas could do it; 503 if none could."""
-        if app.guard.draining:
+        if app.guard.intake.draining:
             return _problem(503, "this service is stopping")
         told = {"status": "ready", "replicas": await client.backend.check()}
         return Response(json.dumps(told), media_type=JSON)

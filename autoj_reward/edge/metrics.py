@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,7 +18,7 @@ from prometheus_client import (
 
 from autoj_reward.judge.health import Bounds, JudgeHealth
 from autoj_reward.logs import LOG
-from autoj_reward.types import Comparison, Judgement, Usage
+from autoj_reward.types import Comparison, Judgement, Outcome, Usage
 
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 CHECK_EVERY = 100
@@ -37,6 +38,8 @@ class Metrics:
         ProcessCollector(registry=r)
         GCCollector(registry=r)
         self.health = JudgeHealth()
+        # To find a metric by its labels takes longer than to count.
+        self._counter, self._route = cache(self._counter_of), cache(self._route_of)
         self._alarms: set[str] = set()
         self._unchecked = 0
         self._requests = Counter(
@@ -57,7 +60,8 @@ class Metrics:
             "autoj_forced", "Judgements whose verdict had to be forced.", registry=r
         )
         self._flagged = Counter("autoj_flagged", "Judgements by flag.", ["flag"], registry=r)
-        self._tokens = Counter("autoj_tokens", "Tokens of judgements.", ["direction"], registry=r)
+        tokens = Counter("autoj_tokens", "Tokens of judgements.", ["direction"], registry=r)
+        self._tokens = [tokens.labels(direction) for direction in ("in", "cached", "out")]
         self._inside = Histogram(
             "autoj_judgement_seconds",
             "Seconds of a judgement inside its replica.",
@@ -82,15 +86,16 @@ class Metrics:
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count one request."""
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        requests, lasted = self._route(route, status)
+        requests.inc()
+        lasted.observe(seconds)
 
     def judged(self, judgements: Iterable[tuple[Judgement, Sequence[str]]]) -> None:
         """Count judgements, each with the responses it is of; log alarms as they rise and fall."""
         for judgement, responses in judgements:
-            kind = "single" if len(responses) == 1 else "pairwise"
-            self._judgements.labels(kind, judgement.outcome.value).inc()
-            self._forced.inc(judgement.forced)
+            self._counter(len(responses) == 1, judgement.outcome).inc()
+            if judgement.forced:
+                self._forced.inc()
             for flag in judgement.flags:
                 self._flagged.labels(flag).inc()
             self._spent(judgement.usage)
@@ -119,10 +124,17 @@ class Metrics:
         self._check_health()
         return generate_latest(self.registry)
 
+    def _counter_of(self, single: bool, outcome: Outcome) -> Counter:
+        return self._judgements.labels("single" if single else "pairwise", outcome.value)
+
+    def _route_of(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(route, str(status)), self._seconds.labels(route)
+
     def _spent(self, usage: Usage) -> None:
-        self._tokens.labels("in").inc(usage.tokens_in)
-        self._tokens.labels("cached").inc(usage.tokens_cached)
-        self._tokens.labels("out").inc(usage.tokens_out)
+        for counter, tokens in zip(
+            self._tokens, (usage.tokens_in, usage.tokens_cached, usage.tokens_out), strict=True
+        ):
+            counter.inc(tokens)
         self._inside.observe(usage.latency_s)
 
     def _check_health(self) -> None:

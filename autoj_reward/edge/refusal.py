@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from fastapi.exceptions import RequestValidationError
+
 from autoj_reward.client.remote import unfit
+from autoj_reward.edge.bodies import MAX_INPUTS
 from autoj_reward.types import Judgement, Outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def require_inputs(count: int, field: str) -> None:
+    """RequestValidationError for more judge inputs than one request may cost."""
+    if count > MAX_INPUTS:
+        told = f"{count} judge inputs: a request may cost {MAX_INPUTS}"
+        raise RequestValidationError([{"type": "too_long", "loc": ("body", field), "msg": told}])
 
 
 def refused(texts: Iterable[str], judge: str) -> Judgement | None:

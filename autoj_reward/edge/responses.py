@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -14,6 +15,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
+UNREAD = (401, 408, 413, 422, 429, 503)
+"""Statuses of what is refused before its body is read."""
+
+
 class Refused(Exception):
     """A request that ends here, with the status and what its caller is told."""
 
@@ -23,7 +28,12 @@ class Refused(Exception):
 
 
 class Answer:
-    """The sending side of one request: adds the headers that every answer has."""
+    """The sending side of one request: adds the headers that every answer has.
+
+    limit: until when the answer must begin; once it has, it takes as long as it takes.
+    """
+
+    limit: asyncio.Timeout | None = None
 
     def __init__(self, send: Send, request_id: str, retry_after_s: int) -> None:
         self._send, self._id, self._retry_after_s = send, request_id, retry_after_s
@@ -33,6 +43,8 @@ class Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.limit is not None and not self.limit.expired():
+                self.limit.reschedule(None)
             headers = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
             if self.status in (429, 503):
                 headers.append((b"retry-after", str(self._retry_after_s).encode()))
@@ -53,7 +65,9 @@ class Answer:
             (b"content-length", str(len(body)).encode()),
         ]
         # What is unread of the body would be taken for the next request.
-        headers += [(b"connection", b"close")] if error.status in (401, 408, 413, 429, 503) else []
+        headers += (
+            [(b"connection", b"close")] if error.status in (401, 408, 413, 422, 429, 503) else []
+        )
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 

@@ -22,8 +22,9 @@ from pydantic import Field
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig, load_config
 from autoj_reward.edge import trainers
-from autoj_reward.edge.guard import Limits
+from autoj_reward.edge.connections import Connections, EdgeServer, places
 from autoj_reward.edge.http import Service, make_app
+from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.logs import LOG, log_to_stderr
@@ -59,17 +60,19 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
     with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
-        app, server = model.run(lambda client: _server(checked, client, model, token)).result()
+        app, server = model.run(
+            lambda client: _server(checked, client, model, token, listening)
+        ).result()
 
         def stop(number: int, frame: Any) -> None:
             server.force_exit = server.should_exit
-            app.guard.draining = server.should_exit = True
+            app.guard.intake.draining = server.should_exit = True
 
         reload = _Reload(checked, lambda: load_config(EdgeConfig, config, sets), model)
         before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
-            model.run(lambda client: server.serve([listening])).result()
+            model.run(lambda client: server.serve()).result()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -117,7 +120,7 @@ class _Reload:
 def listen(host: str, port: int) -> socket.socket:
     """A socket for an edge, port 0 for any that is free. Raises ConfigError if it is taken."""
     try:
-        listening = socket.create_server((host, port), backlog=2048)
+        listening = socket.create_server((host, port), backlog=4096)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}: name another port"
@@ -129,20 +132,24 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def _server(
-    config: EdgeConfig, client: RewardClient, model: RewardModel, token: str
+    config: EdgeConfig,
+    client: RewardClient,
+    model: RewardModel,
+    token: str,
+    listening: socket.socket,
 ) -> tuple[Service, uvicorn.Server]:
-    limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
+    room = places(config.max_requests)
+    limits = Limits(requests=room.requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
     trainers.add_routes(app, model, app.metrics.judged)
     print(f"judge {client.backend.judge} at http://{config.host}:{config.port}", file=sys.stderr)
     options = uvicorn.Config(
         app.guard,
-        config.host,
-        config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
+        ws="none",
         timeout_graceful_shutdown=config.drain_s,
     )
-    return app, uvicorn.Server(options)
+    return app, EdgeServer(options, Connections(listening, room.most), app.guard.intake.drain)

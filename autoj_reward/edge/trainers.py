@@ -16,9 +16,11 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
-from autoj_reward.edge.bodies import MAX_CANDIDATES, Body, Text
+from autoj_reward.edge.bodies import MAX_INPUTS, Body, Text
+from autoj_reward.edge.refusal import require_inputs
 from autoj_reward.edge.runs import RUN_HEADER, Runs, run_name
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.models import critiques_of
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
@@ -30,8 +32,8 @@ class Query(BaseModel):
     """The body of POST /get_reward. `query` and `prompts` are as long as each other; labels are
     accepted and not used."""
 
-    query: list[Text] = Field(max_length=MAX_CANDIDATES)
-    prompts: list[Text] = Field([], max_length=MAX_CANDIDATES)
+    query: list[Text] = Field(max_length=MAX_INPUTS)
+    prompts: list[Text] = Field([], max_length=MAX_INPUTS)
     labels: list[Any] | None = None
 
 
@@ -56,7 +58,7 @@ class Said(Body):
     the text to rate. label: accepted and not used.
     """
 
-    prompt: Text | Annotated[list[Turn], Field(min_length=1, max_length=MAX_CANDIDATES)]
+    prompt: Text | Annotated[list[Turn], Field(min_length=1, max_length=MAX_INPUTS)]
     response: Text
     label: Any = None
 
@@ -69,6 +71,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
     """Both routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
     runs = Runs(model.config)
+    inputs_each = sum(critiques_of(own.judge) for own in model.config.judged.values())
 
     def budgets(request: Request) -> Budgets:
         told = request.headers
@@ -93,6 +96,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             raise HTTPException(
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
             )
+        require_inputs(len(body.query) * inputs_each, "query")
         with answering():
             return await get_reward(model, body.query, body.prompts, budgets(request))
 

@@ -6,9 +6,13 @@ right after the prompt, the responses have no place to be preferred for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
 
-from autoj_reward.types import Judgement, Outcome, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage, Verdict
 
 BY_RATINGS = "compared_by_ratings"
 """The flag of such a judgement."""
@@ -33,3 +37,29 @@ def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
     if abs(first - second) <= tie:
         verdict = Verdict.TIE
     return Judgement(Outcome.OK, verdict=verdict, usage=usage, flags=flags)
+
+
+class Readings:
+    """Ratings of responses alone: one that is under way is read once, whoever asks for it, since
+    both orders of a pair do. It costs the first who asked, and ends with the last who waits."""
+
+    def __init__(self, ask: Callable[[JudgeInput], Coroutine[Any, Any, Judgement]]) -> None:
+        self._ask = ask
+        self._under_way: dict[JudgeInput, asyncio.Task[Judgement]] = {}
+        self._waiting: Counter[JudgeInput] = Counter()
+
+    async def read(self, item: JudgeInput) -> Judgement:
+        """The judgement of one response."""
+        first = item not in self._under_way
+        if first:
+            self._under_way[item] = asyncio.create_task(self._ask(item))
+        task = self._under_way[item]
+        self._waiting[item] += 1
+        try:
+            judgement = await asyncio.shield(task)
+        finally:
+            self._waiting[item] -= 1
+            if not self._waiting[item]:
+                del self._waiting[item], self._under_way[item]
+                task.cancel()
+        return judgement if first else replace(judgement, usage=Usage())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
-from autoj_reward.judge.by_ratings import by_ratings
+from autoj_reward.judge.by_ratings import Readings, by_ratings
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
 from autoj_reward.models import ResolvedModel, ratings_tie
@@ -73,6 +74,7 @@ class GenerativeJudge:
         self.engine = engine
         self.name = name
         self.tie = tie
+        self._alone = Readings(self._asked)
 
     async def judge(self, item: JudgeInput) -> Judgement:
         """Rate one response, or compare two in the given order. A `direct` input is rated at the
@@ -93,8 +95,8 @@ class GenerativeJudge:
     async def _judge(self, item: JudgeInput) -> Judgement:
         if item.kind == "single" or self.tie is None:
             return await self._asked(item)
-        alone = [JudgeInput(item.query, (text,), direct=True) for text in item.responses]
-        return by_ratings([await self._asked(one) for one in alone], self.tie)
+        alone = (JudgeInput(item.query, (text,), direct=True) for text in item.responses)
+        return by_ratings(await asyncio.gather(*map(self._alone.read, alone)), self.tie)
 
     async def _asked(self, item: JudgeInput) -> Judgement:
         for text in (item.query, *item.responses):

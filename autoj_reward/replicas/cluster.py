@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -31,8 +32,10 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 import ray
 from ray import serve
 
+from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
+from autoj_reward.replicas.leftovers import clean, record
 from autoj_reward.replicas.processes import end, family
 
 OBJECT_STORE = 200 * 2**20
@@ -71,7 +74,9 @@ class Cluster:
             logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         try:
             _require_answer(address)
-            ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
+            clean()
+            with alone() if address == "local" else nullcontext():
+                ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except OSError as error:
             if address == "local":
                 raise
@@ -89,6 +94,7 @@ class Cluster:
             self._started = {
                 psutil.Process(info.process.pid) for infos in node.values() for info in infos
             }
+            record(self._started)
         else:
             self._suffix = f"-{secrets.token_hex(4)}"
         atexit.register(self._leave)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +12,8 @@ from ray import serve
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.journal import Sampled
 from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.alone import listen_alone
+from autoj_reward.replicas.leftovers import record
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -55,8 +58,10 @@ class ServedJudge:
     """JudgeReplica as a Serve deployment."""
 
     async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
+        listen_alone()
         self._replica = JudgeReplica(make_judge(config), on_death=end_process)
         await self._replica.start()
+        await asyncio.to_thread(record)
 
     async def stream(self, items: list[JudgeInput]) -> AsyncIterator[list[tuple[int, Judgement]]]:
         async for batch in self._replica.batches(items):
@@ -70,8 +75,10 @@ class ServedPolicy:
     """PolicyReplica as a Serve deployment."""
 
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
+        listen_alone()
         self._replica = PolicyReplica(config)
         await self._replica.start()
+        await asyncio.to_thread(record)
 
     async def sample(self, query: str) -> Sampled:
         return await self._replica.sample(query)

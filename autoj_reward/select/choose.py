@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from autoj_reward.select.tie_break import highest, knock_out
@@ -18,6 +19,7 @@ async def choose(
     view: str = "rating",
     rules: Sequence[str] = ("policy_logprob", "expected_rating", "pairwise", "first"),
     compare: Compare | None = None,
+    matches: float = math.inf,
 ) -> Selection:
     """Choose among the candidates of one query (paper, section 6.3).
 
@@ -25,7 +27,8 @@ async def choose(
     policy_logprob - highest, used only if every tied candidate has one;
     expected_rating - highest, used only if every tied candidate has one;
     pairwise - knock-out in index order that only the beaten leave; a match is won if both orders
-        agree. Left out where there is no `compare`: see `RewardClient.compares`;
+        agree. Left out where there is no `compare`: see `RewardClient.compares`. After so many
+        `matches` those who have not met anybody are left with those whom nobody beat;
     first - lowest index; also the last resort.
     Judgements that abstain never win unless all do: then the first candidate, rule `all_failed`.
     """
@@ -36,13 +39,13 @@ async def choose(
     tied = highest(scored, values)
     if len(tied) == 1:
         return Selection(tied[0], "only" if len(candidates) == 1 else view)
-    matches: list[tuple[int, int, Verdict]] = []
+    held: list[tuple[int, int, Verdict]] = []
 
     async def meet(i: int, j: int) -> Verdict:
         assert compare is not None
         pair = (candidates[i].query, candidates[i].response, candidates[j].response)
         [found] = await compare([pair])
-        matches.append((i, j, found.verdict))
+        held.append((i, j, found.verdict))
         return found.verdict
 
     left = tied
@@ -52,9 +55,9 @@ async def choose(
         elif rule == "expected_rating":
             left = highest(left, [j.view("expected") for j in judgements])
         elif rule == "pairwise" and compare is not None:
-            left = await knock_out(left, meet)
+            left = await knock_out(left, meet, matches)
         elif rule == "first":
             left = left[:1]
         if len(left) == 1:
-            return Selection(left[0], rule, tuple(tied), tuple(matches))
-    return Selection(left[0], "first", tuple(tied), tuple(matches))
+            return Selection(left[0], rule, tuple(tied), tuple(held))
+    return Selection(left[0], "first", tuple(tied), tuple(held))

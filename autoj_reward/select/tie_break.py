@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from autoj_reward.types import Verdict
@@ -19,8 +20,10 @@ def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
     return [i for i, v in zip(left, own, strict=True) if v == best]
 
 
-async def knock_out(left: list[int], meet: Meet) -> list[int]:
+async def knock_out(left: list[int], meet: Meet, most: float = math.inf) -> list[int]:
     """Those whom nobody beat, in index order, after at most 2 (n - 1) matches of n candidates.
+
+    most: matches that may be held; those who have not met anybody by then stand.
 
     Each challenger in turn meets those who stand, the first of them first, and goes on as long as
     it wins. A match throws out the one who lost it. One that is a tie, inconsistent or failed
@@ -30,7 +33,8 @@ async def knock_out(left: list[int], meet: Meet) -> list[int]:
     standing: list[int] = []
     for challenger in left:
         verdict = Verdict.SECOND
-        while standing and verdict is Verdict.SECOND:
+        while standing and verdict is Verdict.SECOND and most > 0:
+            most -= 1
             verdict = await meet(standing[0], challenger)
             if verdict is Verdict.SECOND:
                 standing.pop(0)

@@ -66,7 +66,7 @@ Budgets = Mapping[str, FailureBudget]
 """The budget of every part, by its name."""
 
 
-def budgets_of(config: RewardConfig, kind: type[B] = FailureBudget) -> dict[str, B]:
+def budgets_of(config: RewardConfig, kind: type[B]) -> dict[str, B]:
     """What each part of a reward may fail."""
     others = {name: kind(part.failures, name) for name, part in config.parts.items()}
     return {JUDGE: kind(config.failures)} | others

@@ -19,7 +19,7 @@ from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import JudgeHealth
-from autoj_reward.trainer.failures import Budgets, Fallback, budgets_of
+from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.shaping import Shaper
@@ -70,7 +70,7 @@ class RewardModel:
 
     def _reset(self) -> None:
         config = self.config
-        self._budgets = budgets_of(config)
+        self._budgets: Budgets = budgets_of(config, FailureBudget)
         self._shape = Shaper(config.shaping)
         self.parts = Parts(config)
         self._functions: dict[str, Ask] = {

@@ -279,6 +279,84 @@ async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
     assert stub.inside == 0
 
 
+async def test_callers_of_one_query_ask_together() -> None:
+    stub = Stub()
+    client = RewardClient(stub, chunk=3)
+    rows = [Candidate(f"q{n % 2}", "x" * n) for n in range(1, 9)]
+    found = await asyncio.gather(*(client.rate([row]) for row in rows))
+    assert [values(own) for own in found] == [[n] for n in range(1, 9)]
+    assert sorted(map(len, stub.calls)) == [1, 1, 3, 3]
+    assert is_idle(client, 256)
+
+
+async def test_a_caller_who_leaves_takes_nobody_along() -> None:
+    stub = Stub(gate=asyncio.Event())
+    client = RewardClient(stub)
+    leaving, staying = (asyncio.create_task(client.rate([Candidate("q", r)])) for r in ("a", "bb"))
+    await settle()
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert stub.inside == 2 and stub.gate
+    stub.gate.set()
+    assert values(await staying) == [2]
+    assert is_idle(client, 256)
+
+
+async def test_who_stays_does_not_wait_for_what_others_left() -> None:
+    def answer(item: JudgeInput) -> Judgement:
+        if item.responses == ("bb",):  # the last is answered first, and only it
+            client_asked.set()
+        return rated(len(item.responses[0]))
+
+    client_asked = asyncio.Event()
+    stub = Stub(answer, lambda item: EngineUnavailable("x") if item.responses == ("a",) else None)
+    client = RewardClient(stub)
+    leaving, staying = (asyncio.create_task(client.rate([Candidate("q", r)])) for r in ("a", "bb"))
+    await client_asked.wait()
+    assert values(await staying) == [2]
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert is_idle(client, 256) and stub.inside == 0
+
+
+async def test_an_error_of_a_call_reaches_all_who_asked_with_it() -> None:
+    stub = Stub(fault=lambda item: RuntimeError("no such engine"))
+    client = RewardClient(stub)
+    asked = (client.rate([Candidate("q", r)]) for r in ("a", "bb"))
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [str(error) for error in found] == ["no such engine"] * 2
+    assert len(stub.calls) == 1 and is_idle(client, 256)
+
+
+async def test_an_error_does_not_wait_for_other_queries() -> None:
+    gate = asyncio.Event()
+
+    class Half(Stub):
+        async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+            if items[0].query == "slow":
+                await gate.wait()
+            raise RuntimeError("no such engine")
+            yield
+
+    client = RewardClient(Half())
+    with pytest.raises(RuntimeError, match="no such engine"):
+        await client.rate([Candidate("slow", "x"), Candidate("q", "x")])
+    assert is_idle(client, 256)
+
+
+async def test_close_before_a_call_has_left_ends_it_with_an_error() -> None:
+    stub = Stub()
+    client = RewardClient(stub)
+    asking = asyncio.create_task(client.rate([Candidate("q", "x")]))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(EngineUnavailable, match="the judge was closed"):
+        await asking
+    assert not stub.calls and is_idle(client, 256)
+
+
 async def test_close_during_a_call_ends_it_with_an_error() -> None:
     stub = Stub(gate=asyncio.Event())
     client = RewardClient(stub, max_in_flight=2, chunk=2)

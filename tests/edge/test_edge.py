@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -22,8 +24,9 @@ from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import MAX_TEXT, HttpBackend
 from autoj_reward.config import JudgeConfig
-from autoj_reward.edge.guard import Limits
+from autoj_reward.edge import bodies
 from autoj_reward.edge.http import Service, make_app
+from autoj_reward.edge.intake import Limits
 from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
 from autoj_reward.judge.make import make_judge
 from autoj_reward.logs import JsonLines
@@ -167,10 +170,60 @@ def test_best_of_n(extra: dict[str, Any], index: int, rule: str) -> None:
     assert [j["rating"]["value"] for j in answer["judgements"]] == [2, 9, 9]
 
 
+@pytest.mark.parametrize(
+    ("count", "matches"),
+    [
+        pytest.param(64, 0, id="as many as may be"),
+        pytest.param(60, 2, id="room for some"),
+        pytest.param(12, 11, id="room for all"),
+    ],
+)
+def test_breaking_ties_is_within_the_inputs_of_a_request(
+    count: int, matches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_INPUTS", 64)
+    app = made(scripted(verdicts="longer"))
+    with calling(app) as call:
+        # As long as each other, modulo ten: all are rated alike, and each is beaten by the next.
+        body = {"query": "q", "responses": ["x" * (10 * n + 5) for n in range(count)]}
+        body |= {"tie_break": ["pairwise", "first"]}
+        answer = call("POST", "/v1/best_of_n", json=body)
+    assert answer.status_code == 200
+    selection = answer.json()["selection"]
+    assert len(selection["tied"]) == count and len(selection["comparisons"]) == matches
+    assert (selection["index"], selection["rule"]) == (
+        (count - 1, "pairwise") if matches == count - 1 else (matches, "first")
+    )
+    asked = sum(
+        metric(app, "autoj_judgements_total", kind=kind, outcome="ok")
+        for kind in ("single", *(("pairwise",) if matches else ()))
+    )
+    assert asked == count + 2 * matches <= 64
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/v1/best_of_n"])
+def test_each_critique_is_a_judge_input(path: str) -> None:
+    app = make_app(RewardClient(scripted(), critiques=64, deadline_s=60), "secret")
+    with calling(app) as call:
+        for count, status in ((17, 422), (1, 200)):
+            rows = [str(n) for n in range(count)]
+            body: dict[str, Any] = {"query": "q", "responses": rows, "tie_break": ["first"]}
+            if path == "/v1/score":
+                body = {"candidates": [{"query": "q", "response": row} for row in rows]}
+            answer = call("POST", path, json=body)
+            assert answer.status_code == status
+            if status == 422:
+                assert answer.json()["detail"] == "1088 judge inputs: a request may cost 1024"
+
+
 def test_the_openapi_page_names_every_route_and_needs_no_token() -> None:
     with calling(made(Stub())) as call:
         page = call("GET", "/openapi.json", headers={}).json()
-        assert call("GET", "/docs", headers={}).status_code == 200
+        docs = call("GET", "/docs", headers={})
+    assert docs.status_code == 200 and "<code>POST /v1/score</code>, with the token" in docs.text
+    # Nothing of it is fetched, from here or elsewhere.
+    assert not re.search(r"(src|href)=.?(?!.?openapi\.json)|@import|<script|<link|url\(", docs.text)
+    assert docs.headers["content-security-policy"].startswith("default-src 'none'")
     assert {"/v1/score", "/v1/compare", "/v1/best_of_n", "/v1/judge"} <= set(page["paths"])
     assert {"401", "413", "422", "429", "503", "504"} <= set(
         page["paths"]["/v1/score"]["post"]["responses"]
@@ -184,7 +237,7 @@ def test_probes() -> None:
         assert call("GET", "/healthz", headers={}).status_code == 200
         ready = call("GET", "/readyz", headers={})
         assert ready.status_code == 200 and ready.json() == {"status": "ready", "replicas": 3}
-        app.guard.draining = True
+        app.guard.intake.draining = True
         assert call("GET", "/healthz", headers={}).status_code == 200
         for answer in (call("GET", "/readyz"), call("POST", "/v1/score", json=SCORE)):
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
@@ -284,6 +337,29 @@ def test_a_body_that_is_no_json(content: bytes) -> None:
 async def chunks(count: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         yield b"x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        pytest.param(b"[" + b"[]," * 2_000_000, 413, id="many"),
+        pytest.param(b"[" * 100_000, 422, id="deep"),
+    ],
+)
+def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) -> None:
+    stub = Stub()
+    tracemalloc.start()
+    try:
+        with serving(made(stub)) as port:
+            url = f"http://127.0.0.1:{port}/v1/score"
+            with suppress(httpx.TransportError):  # it is not waited for the rest of it
+                answer = httpx.post(url, content=content, headers=HEADERS)
+                assert answer.status_code == status
+            assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
+        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert stub.begun == 1
 
 
 def test_a_body_over_the_limit() -> None:
@@ -563,11 +639,11 @@ def test_poison_behind_http_is_asked_for_twice_and_busy_services_until_they_answ
         lost = await client.rate([Candidate("q", "error")])
         assert lost[0].outcome is Outcome.UNAVAILABLE and "it may kill them" in lost[0].reason
         assert stub.begun == 2
-        app.guard.draining = True
+        app.guard.intake.draining = True
         waiting = asyncio.create_task(client.rate([Candidate("q", "four")]))
         await asyncio.sleep(0.5)
         assert not waiting.done() and stub.begun == 2
-        app.guard.draining = False
+        app.guard.intake.draining = False
         assert [j.view("rating") for j in await waiting] == [4]
         await backend.close()
 

@@ -29,6 +29,7 @@ START_S = 180.0
 
 def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
     path = folder / "serve.yaml"
+    (folder / "token").touch(0o600)
     (folder / "token").write_text("secret\n", encoding="utf-8")
     judge = {"kind": "fake", "script": script} | more
     config = {
@@ -151,9 +152,21 @@ def _in_flight(address: str) -> float:
 def test_a_token_file(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "token"
     if content is not None:
+        path.touch(0o600)
         path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=said):
         kept_token("NOT_SET", path)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o666, 0o602])
+def test_a_token_that_everybody_can_read_is_none(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret", encoding="utf-8")
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        kept_token("NOT_SET", path)
+    path.chmod(0o640)
+    assert kept_token("NOT_SET", path) == "secret"
 
 
 def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

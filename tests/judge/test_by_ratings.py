@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -31,6 +32,9 @@ class Reader:
         return Prepared(prompt)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Any]:
+        raise AssertionError("a comparison by ratings writes no text")
+
+    def continued(self, prepared: Prepared, own: Any, text: str) -> Prepared:
         raise AssertionError("a comparison by ratings writes no text")
 
     async def label_probs(
@@ -78,8 +82,67 @@ async def test_the_higher_expected_rating_wins_in_both_orders(
     found = await compared(first, second)
     assert found.verdict is verdict
     assert [order.flags for order in found.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
-    assert found.orders[0].usage.tokens_in == 18
+    assert found.orders[0].usage.tokens_in == 9 * len({first, second})
     assert verdict_fields(found)["rule"] == "ratings"
+
+
+class Counting(Reader):
+    """Answers once so many readings are under way; counts them all."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__(RATINGS)
+        self.asked = asyncio.Semaphore(0)
+        self.cancelled = asyncio.Semaphore(0)
+        self.count = 0
+        self.together = asyncio.Barrier(together)
+
+    async def label_probs(self, *args: Any, **kwargs: Any) -> LabelProbs | None:
+        self.count += 1
+        self.asked.release()
+        try:
+            await self.together.wait()
+        except asyncio.CancelledError:
+            self.cancelled.release()
+            raise
+        return await super().label_probs(*args, **kwargs)
+
+
+async def test_both_orders_read_each_response_once_and_at_the_same_time() -> None:
+    engine = Counting(2)
+    judge = GenerativeJudge(
+        JudgeConfig(kind="fake"), load_format("autoj-en"), engine, "judge-1", 0.05
+    )
+    pair = ("good answer", "poor answer")
+    forward, backward = await asyncio.gather(
+        judge.judge(JudgeInput("Why?", pair)), judge.judge(JudgeInput("Why?", pair[::-1]))
+    )
+    assert (forward.verdict, backward.verdict) == (Verdict.FIRST, Verdict.SECOND)
+    assert engine.count == 2
+    assert (forward.usage + backward.usage).tokens_in == 18
+
+
+async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
+    engine = Counting(3)
+    judge = GenerativeJudge(
+        JudgeConfig(kind="fake"), load_format("autoj-en"), engine, "judge-1", 0.05
+    )
+    pair = ("good answer", "poor answer")
+    orders = [
+        asyncio.create_task(judge.judge(JudgeInput("Why?", order))) for order in (pair, pair[::-1])
+    ]
+    await engine.asked.acquire()
+    await engine.asked.acquire()
+    orders[0].cancel()
+    await asyncio.wait(orders, timeout=0.01)
+    assert engine.cancelled.locked() and not orders[1].done()
+    orders[1].cancel()
+    await engine.cancelled.acquire()
+    await engine.cancelled.acquire()
+    again = asyncio.create_task(judge.judge(JudgeInput("Why?", pair)))
+    await engine.asked.acquire()
+    await engine.asked.acquire()
+    await engine.together.wait()
+    assert (await again).verdict is Verdict.FIRST
 
 
 @pytest.mark.parametrize("bad", ["mute answer", "refused answer"])

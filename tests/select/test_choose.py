@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -173,8 +174,9 @@ async def test_who_was_never_beaten_stays_and_matches_are_bounded(data: st.DataO
     n = data.draw(st.integers(2, 9))
     verdicts = st.sampled_from([FIRST, SECOND, TIE, INCONSISTENT, FAILED])
     games = {pair: data.draw(verdicts) for pair in combinations(range(n), 2)}
-    found = await chosen([(7, None)] * n, games=games)
-    assert len(found.comparisons) <= 2 * (n - 1)
+    most = data.draw(st.just(math.inf) | st.integers(0, 2 * n))
+    found = await chosen([(7, None)] * n, games=games, matches=most)
+    assert len(found.comparisons) <= min(most, 2 * (n - 1))
     assert all(games[i, j] is verdict for i, j, verdict in found.comparisons)
     beaten = {j if v is FIRST else i for i, j, v in found.comparisons if v in (FIRST, SECOND)}
     left = [i for i in range(n) if i not in beaten]

@@ -1,10 +1,10 @@
 """The chaos suite; `make chaos` runs all of it.
 
-    python -m experiments.faults.chaos --config configs/chaos.yaml [--parts load,fuzz,kills]
+    python -m experiments.faults.chaos --config configs/chaos.yaml [--parts load,fuzz,holdups,kills]
 
 load: the service and a bare FastAPI server under the same load. fuzz: bodies that no caller should
-send. kills: kill -9 of each process. Writes `chaos.json` and `chaos.md` into the output folder, and
-ends with an error if a promise was broken.
+send. holdups: what holds up a server that bounds nothing. kills: kill -9 of each process. Writes
+`chaos.json` and `chaos.md` into the output folder, and ends with an error if a promise was broken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineError
-from experiments.faults.chaos import fuzz, kills, server
+from experiments.faults.chaos import fuzz, holdups, kills, server
 from experiments.faults.chaos.kills import KillsConfig
 from experiments.faults.chaos.load import LoadConfig, measure
 from experiments.study import Study, StudyConfig, command
@@ -95,7 +95,12 @@ def run_kills(config: ChaosConfig) -> list[dict[str, Any]]:
         return [asdict(row) for row in asyncio.run(kills.run(running, config.kills))]
 
 
-PARTS = {"load": run_load, "fuzz": run_fuzz, "kills": run_kills}
+def run_holdups(config: ChaosConfig) -> list[dict[str, Any]]:
+    """One attack after the other, each on a service of its own."""
+    return [asdict(row) for row in holdups.run(config.output)]
+
+
+PARTS = {"load": run_load, "fuzz": run_fuzz, "holdups": run_holdups, "kills": run_kills}
 
 
 def broken(found: dict[str, Any]) -> list[str]:
@@ -114,6 +119,8 @@ def broken(found: dict[str, Any]) -> list[str]:
             wrong.append(f"kills, {row['target']}: the job was over before the kill")
         if row["orphans"]:
             wrong.append(f"kills, {row['target']}: {row['orphans']} orphans run on")
+    for row in found.get("holdups", []):
+        wrong += [f"holdups, {row['attack']}: {why}" for why in holdups.broken(row)]
     if sent := found.get("fuzz"):
         if sent["crashed"]:
             wrong.append("fuzz: the service crashed")

@@ -10,9 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil  # type: ignore[import-untyped]
@@ -91,30 +90,36 @@ class Server:
             self._process.wait()
 
 
+@contextmanager
 def service(
-    judge: JudgeConfig, folder: Path, start_s: float = 180
-) -> AbstractContextManager[Server]:
-    """`autoj serve` with this judge, ready; its log goes into the folder."""
+    judge: JudgeConfig, folder: Path, start_s: float = 180, files: int | None = None
+) -> Iterator[Server]:
+    """`autoj serve` with this judge, ready; its log goes into the folder. files: that it may have
+    open at a time."""
     port = free_port()
-    given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 5}
-    command = ["autoj_reward.cli", "serve", "--config", str(folder / "service.yaml")]
-    return _running(command, given, port, folder / "service", start_s)
-
-
-def bare(judge: JudgeConfig, folder: Path, start_s: float = 180) -> AbstractContextManager[Server]:
-    """A bare FastAPI server over the same engine, ready."""
-    port = free_port()
-    command = ["experiments.faults.chaos.bare", str(folder / "bare.yaml"), str(port)]
-    return _running(command, judge.model_dump(mode="json"), port, folder / "bare", start_s)
+    config = folder / "serve.yaml"
+    given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
+    config.write_text(yaml.safe_dump(given), encoding="utf-8")
+    command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
+    with _running(Server(command, port, folder / "service.log"), start_s) as server:
+        yield server
 
 
 @contextmanager
-def _running(
-    command: Sequence[str], config: dict[str, Any], port: int, place: Path, start_s: float
-) -> Iterator[Server]:
-    """The server of a module, its config and log beside each other."""
-    place.with_suffix(".yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    server = Server([sys.executable, "-m", *command], port, place.with_suffix(".log"))
+def bare(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Server]:
+    """A bare FastAPI server over the same engine, ready."""
+    port = free_port()
+    config = folder / "bare.yaml"
+    config.write_text(yaml.safe_dump(judge.model_dump(mode="json")), encoding="utf-8")
+    command = [sys.executable, "-m", "experiments.faults.chaos.bare", str(config), str(port)]
+    with _running(Server(command, port, folder / "bare.log"), start_s) as server:
+        yield server
+
+
+@contextmanager
+def _running(server: Server, start_s: float) -> Iterator[Server]:
     try:
         server.wait_ready(start_s)
         yield server

@@ -1,0 +1,188 @@
+"""Attacks that hold up a server which bounds nothing, and what others see of one meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from autoj_reward.config import JudgeConfig
+from experiments.faults.chaos.server import HEADERS, TOKEN, Server, service
+
+HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 10.0, 1024
+"""The promises."""
+HOLD_S = 20.0
+SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
+HEAD = f"POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One attack. health_s: the slowest answer of /healthz, on a connection of its own. scored,
+    failed: calls with the token that were answered, and that or the probes that were not. rss_mib:
+    most resident memory. log_kib: by how much the log grew. stop_s: from SIGTERM to the end.
+    inputs: judge inputs of the costliest request."""
+
+    attack: str
+    health_s: float
+    scored: int
+    failed: int
+    rss_mib: float
+    log_kib: float
+    stop_s: float
+    inputs: int
+
+
+def broken(row: dict[str, Any]) -> list[str]:
+    """The promises that a row breaks."""
+    bounds = {
+        "health_s": HEALTH_S,
+        "rss_mib": MEMORY_MIB,
+        "log_kib": LOG_KIB,
+        "stop_s": STOP_S,
+        "inputs": INPUTS,
+        "failed": 0,
+    }
+    wrong = [f"{name} {row[name]:.3g}" for name, most in bounds.items() if row[name] > most]
+    return wrong if row["scored"] else [*wrong, "nobody was served"]
+
+
+def run(folder: Path) -> Sequence[Held]:
+    """Every attack, each on a service of its own and from a process of its own."""
+    return [_attacked(folder, name, files) for name, (_, files) in ATTACKS.items()]
+
+
+def _attacked(folder: Path, name: str, files: int | None) -> Held:
+    log = folder / "service.log"
+    with service(JudgeConfig(kind="fake"), folder, files=files) as server:
+        before = log.stat().st_size
+        command = [sys.executable, "-m", __name__, name, server.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacking:
+            try:
+                seen = asyncio.run(_watched(server, name))
+                started = time.monotonic()
+                server.close()
+                stop_s = time.monotonic() - started
+            finally:
+                attacking.kill()
+            told, _ = attacking.communicate()
+        log_kib = (log.stat().st_size - before) / 1024
+    return Held(name, *seen, log_kib, stop_s, int(told or 0))
+
+
+Attack = Callable[[str], Awaitable[int]]
+"""Attacks an address, some without end; the judge inputs that it cost."""
+
+
+async def _watched(server: Server, name: str) -> tuple[float, int, int, float]:
+    """The slowest probe, calls that were served, what failed, and the most memory."""
+    slowest, scored, failed, rss = 0.0, 0, 0, 0.0
+    end = time.monotonic() + HOLD_S
+    async with httpx.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as caller:
+        while time.monotonic() < end:
+            started = time.monotonic()
+            try:
+                async with asyncio.timeout(30):
+                    answer = await _alone(server.address)
+                slowest = max(slowest, time.monotonic() - started)
+                failed += not answer.startswith(b"HTTP/1.1 200 ")
+                given = await caller.post("/v1/score", json=SCORE, headers=HEADERS)
+                scored, failed = scored + given.is_success, failed + given.is_error
+            except (OSError, TimeoutError, httpx.TransportError):
+                failed += 1
+            rss = max(rss, server.process.memory_info().rss / 2**20)
+            await asyncio.sleep(0.1)
+    return slowest, scored, failed, rss
+
+
+async def _alone(address: str) -> bytes:
+    """/healthz over a connection of its own."""
+    reader, writer = await _connect(address)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+def _holding(count: int, said: str) -> Attack:
+    """So many connections that say this and no more, each opened anew when it is closed."""
+
+    async def attack(address: str) -> int:
+        async def one() -> None:
+            while True:
+                with suppress(OSError):
+                    reader, writer = await _connect(address)
+                    writer.write(said.encode())
+                    await reader.read()
+                    writer.close()
+                await asyncio.sleep(1.0)
+
+        await asyncio.gather(*(one() for _ in range(count)))
+        return 0
+
+    return attack
+
+
+def _posting(body: Callable[[], bytes]) -> Attack:
+    """A body, four times."""
+
+    async def attack(address: str) -> int:
+        async with httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=60) as caller:
+            for _ in range(4):
+                with suppress(httpx.TransportError):  # refused before its end
+                    await caller.post(f"{address}/v1/score", content=body())
+        return 0
+
+    return attack
+
+
+async def _flood(address: str) -> int:
+    """Requests without the token, as fast as one caller can."""
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as caller:
+        while True:
+            with suppress(httpx.TransportError):
+                await caller.post(f"{address}/v1/score", content=b"x")
+
+
+async def _tie(address: str) -> int:
+    """1,024 responses that are rated alike, and each of which loses to the next."""
+    body = {"query": "Why?", "responses": ["x" * (10 * n + 5) for n in range(1024)]}
+    async with httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=60) as caller:
+        answer = await caller.post(f"{address}/v1/best_of_n", json=body)
+        answer.raise_for_status()
+        told = answer.json()
+    return len(told["judgements"]) + 2 * len(told["selection"]["comparisons"])
+
+
+def _text() -> bytes:
+    row = {"query": "Why?", "response": 'A text, with [marks] and "quotes". ' * 6000}
+    return json.dumps({"candidates": [row] * 280}).encode()
+
+
+ATTACKS: dict[str, tuple[Attack, int | None]] = {
+    "10,000 half-open connections": (_holding(10_000, "GET /healthz HTTP/1.1\r\nA: b"), None),
+    "1,300 idle connections, 1,024 files": (_holding(1300, ""), 1024),
+    "60 MiB of [],": (_posting(lambda: b"[" + b"[]," * (20 * 2**20)), None),
+    "60 MiB of text": (_posting(_text), None),
+    "half a body": (_holding(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), None),
+    "no token": (_flood, None),
+    "1,024 tied candidates": (_tie, None),
+}
+"""Each with the files that the service may have open."""
+
+if __name__ == "__main__":
+    print(asyncio.run(ATTACKS[sys.argv[1]][0](sys.argv[2])))

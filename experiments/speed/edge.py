@@ -1,0 +1,105 @@
+"""What the HTTP edge costs: the service beside a bare FastAPI server on the same scripted engine.
+
+    python -m experiments.speed.edge --config configs/edge.yaml
+
+Both run all the time and are put under the same load in turn. Where clients and servers share
+cores with others, requests a second say little, and CPU milliseconds a request still hold.
+Results: edge.json and edge.md.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from experiments.faults.chaos import server
+from experiments.faults.chaos.load import LoadConfig, measure
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report, tabled
+
+SERVICE, BARE = "service", "bare FastAPI"
+COLUMNS = {
+    "server": "{server}",
+    "requests": "{requests}",
+    "a second": "{per_second:.0f}",
+    "added p50, s": "{p50_s:.3f}",
+    "CPU ms a request": "{cpu_ms:.3f}",
+    "not answered": "{failed}",
+}
+
+
+class EdgeSpeedConfig(StudyConfig):
+    """load: of each round. rounds: of both servers, whose medians are reported."""
+
+    load: LoadConfig = LoadConfig(seconds=60.0)
+    rounds: int = Field(3, ge=1)
+
+
+def study(run: Study[EdgeSpeedConfig]) -> str:
+    """Load the two in turn."""
+    config, rows = run.config, list[dict[str, Any]]()
+    config.output.mkdir(parents=True, exist_ok=True)
+    logs = {name: config.output / f"{name.split()[0]}.judged.jsonl" for name in (SERVICE, BARE)}
+    for log in logs.values():
+        log.write_text("")
+    with (
+        server.service(config.load.judge(logs[SERVICE]), config.output) as ours,
+        server.bare(config.load.judge(logs[BARE]), config.output) as bare,
+    ):
+        for _ in range(config.rounds):
+            for name, running in ((SERVICE, ours), (BARE, bare)):
+                logs[name].write_text("")
+                before = _cpu_s(running)
+                found = measure(name, running, config.load, logs[name])
+                spent = _cpu_s(running) - before
+                rows.append(
+                    {
+                        "server": name,
+                        "requests": found.requests,
+                        "per_second": found.per_second,
+                        "p50_s": found.p50_s,
+                        "cpu_ms": 1000 * spent / found.requests,
+                        "failed": found.failed,
+                    }
+                )
+    return run.write("edge", {"rounds": rows, "ratios": ratios(rows)}, render)
+
+
+def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Medians over the rounds of what the service has for one of the bare server."""
+
+    def each(name: str, field: str) -> list[float]:
+        return [row[field] for row in rows if row["server"] == name]
+
+    return {
+        field: statistics.median(
+            own / other for own, other in zip(each(SERVICE, field), each(BARE, field), strict=True)
+        )
+        for field in ("per_second", "p50_s", "cpu_ms")
+    }
+
+
+def render(found: dict[str, Any]) -> str:
+    """The rounds and their ratios as Markdown."""
+    about = (
+        f"Median ratios to the bare server of the same round: {found['ratios']['per_second']:.2f} "
+        f"of its requests a second, {found['ratios']['p50_s']:.2f} of its added median, "
+        f"{found['ratios']['cpu_ms']:.2f} of its CPU."
+    )
+    return report("Edge", found, [("Rounds", tabled(found["rounds"], COLUMNS), "")], about)
+
+
+def _cpu_s(running: server.Server) -> float:
+    """CPU seconds that a server's process has used; with a scripted engine it is one."""
+    times = running.process.cpu_times()
+    return float(times.user + times.system)
+
+
+main = command(EdgeSpeedConfig, study)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""What the edge costs: two servers under a small load, and the figures by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from experiments.speed.edge import BARE, SERVICE, main, ratios
+
+
+def row(server: str, per_second: float, p50_s: float, cpu_ms: float) -> dict[str, Any]:
+    return {"server": server, "per_second": per_second, "p50_s": p50_s, "cpu_ms": cpu_ms}
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    rows = [
+        row(SERVICE, 90, 0.2, 1.1),
+        row(BARE, 100, 0.1, 1.0),
+        row(SERVICE, 40, 0.3, 1.2),
+        row(BARE, 50, 0.2, 1.0),
+        row(SERVICE, 100, 0.1, 0.9),
+        row(BARE, 100, 0.1, 1.0),
+    ]
+    assert ratios(rows) == {
+        "per_second": pytest.approx(0.9),
+        "p50_s": pytest.approx(1.5),
+        "cpu_ms": pytest.approx(1.1),
+    }
+
+
+def test_both_servers_are_measured(tmp_path: Path) -> None:
+    load = {"clients": 1, "concurrent": 4, "seconds": 1, "latency_s": 0.05}
+    config = {"output": str(tmp_path / "out"), "rounds": 1, "load": load}
+    path = tmp_path / "edge.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert main(["--config", str(path)]) == 0
+    found = json.loads((tmp_path / "out" / "edge.json").read_text())
+    assert [one["server"] for one in found["rounds"]] == [SERVICE, BARE]
+    for one in found["rounds"]:
+        assert one["requests"] > 0 and one["failed"] == 0 and one["cpu_ms"] > 0
+    assert "| bare FastAPI |" in (tmp_path / "out" / "edge.md").read_text()
