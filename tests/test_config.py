@@ -38,6 +38,7 @@ from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.routing import RoutingConfig
@@ -94,6 +95,7 @@ KINDS: dict[str, type[Block]] = {
     "gpu_throughput": GpuThroughputConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
+    "client_time": ClientTimeConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 

@@ -156,7 +156,7 @@ class Watched(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, among: Connections, *given: Any) -> None:
-        super().__init__(*given)  # type: ignore[call-arg]
+        super().__init__(*given)
         self._among, self._head = among, 0
         self._unread: asyncio.TimerHandle | None = None
 

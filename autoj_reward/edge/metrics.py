@@ -16,13 +16,11 @@ from prometheus_client import (
     generate_latest,
 )
 
-from autoj_reward.judge.health import Bounds, JudgeHealth
+from autoj_reward.judge.health import CHECK_EVERY, Bounds, JudgeHealth
 from autoj_reward.logs import LOG
 from autoj_reward.types import Comparison, Judgement, Outcome, Usage
 
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-CHECK_EVERY = 100
-"""Judgements between two looks at the judge's health."""
 FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
 
 

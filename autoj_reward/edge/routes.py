@@ -12,14 +12,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
 
 class BodyRoute(APIRoute):
     """A route of `endpoint(body)`, which answers with a Response."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Handler:
         kinds = get_type_hints(self.endpoint)
         if list(kinds) != ["body", "return"]:
-            return super().get_route_handler()
+            usual: Handler = super().get_route_handler()
+            return usual
         shape, answer = TypeAdapter(kinds["body"]), self.endpoint
 
         async def handle(request: Request) -> Response:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from autoj_reward.types import Judgement
 
+CHECK_EVERY = 100
+"""Judgements between two looks for alarms: one look costs half a millisecond."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

@@ -18,7 +18,7 @@ from autoj_reward.client.session import open_reward
 from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
-from autoj_reward.judge.health import JudgeHealth
+from autoj_reward.judge.health import CHECK_EVERY, JudgeHealth
 from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
@@ -83,6 +83,7 @@ class RewardModel:
         self.waited_s = 0.0
         self.health = JudgeHealth()
         self._alarms: tuple[str, ...] = ()
+        self._unchecked = 0
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -241,6 +242,10 @@ class RewardModel:
     def _watch(self, judgements: Sequence[Judgement], candidates: Sequence[Candidate]) -> None:
         for judgement, candidate in zip(judgements, candidates, strict=True):
             self.health.observe(judgement, len(candidate.response))
+        self._unchecked += len(judgements)
+        if self._unchecked < CHECK_EVERY:
+            return
+        self._unchecked = 0
         alarms = self.health.alarms()
         for name in alarms:
             if name not in self._alarms:

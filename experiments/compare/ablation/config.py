@@ -7,7 +7,14 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from autoj_reward.config import Block, JudgeConfig, PolicyConfig, View
+from autoj_reward.config import (
+    Block,
+    JudgeConfig,
+    PartConfig,
+    PolicyConfig,
+    RewardConfig,
+    View,
+)
 from experiments.compare.ablation.measures import KNOCKOUT
 from experiments.compare.ablation.rewards import KNOWN
 from experiments.compare.panel import PanelConfig
@@ -75,6 +82,15 @@ class RewardAblationConfig(PanelConfig):
     def samples(self) -> dict[str, int]:
         """Judgements a response, by judge; 1 for those that are not named."""
         return {"sampled": self.critiques}
+
+    @property
+    def panels(self) -> dict[str, RewardConfig]:
+        """The judge's rating slot and the scalar model as one reward; none without the latter."""
+        if self.scalar is None:
+            return {}
+        parts = {"scalar": PartConfig(judge=self.scalar)}
+        both = RewardConfig(judge=self.variants["direct"], parts=parts)
+        return {"panel_mean": both, "panel_min": both.model_copy(update={"reduce": "min"})}
 
     def possible(self) -> Sequence[str]:
         has = {

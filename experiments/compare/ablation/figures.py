@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.trainer.parts import Parts
 from autoj_reward.types import JudgeInput
 from experiments.compare.ablation.bias import (
     confident_disagreement,
@@ -29,6 +30,8 @@ from experiments.compare.ablation.policies import PolicySample
 from experiments.compare.ablation.rewards import (
     FREE,
     KNOWN,
+    PANEL,
+    PANELS,
     POINTWISE,
     Group,
     Reward,
@@ -41,8 +44,8 @@ from experiments.compare.ablation.rewards import (
 from experiments.compare.material import Material
 from experiments.compare.panel import Answers
 
-PROXIES = ("direct", "scalar")
-"""The rewards whose over-optimization is measured: both score every candidate."""
+PROXIES = (*PANEL, *PANELS)
+"""The rewards whose over-optimization is measured: they score every candidate."""
 
 
 @dataclass(slots=True)
@@ -88,7 +91,8 @@ def figures(run: Run) -> dict[str, Any]:
     part of them every reward."""
     config, asked = run.config, run.config.rewards(run.parts)
     draws = config.draws
-    cheap = [*(name for name, costly in asked.items() if not costly), *FREE]
+    panels = [*PANELS] if asked.keys() >= set(PANEL) else []
+    cheap = [*(name for name, costly in asked.items() if not costly), *panels, *FREE]
     everything = _scored(run, run.groups, cheap)
     gold = np.concatenate([group.gold for group in everything])
     found: dict[str, Any] = {
@@ -108,7 +112,7 @@ def figures(run: Run) -> dict[str, Any]:
         },
     }
     if any(asked.values()):
-        names = [*asked, *FREE]
+        names = [*asked, *panels, *FREE]
         part = _scored(run, run.costly, names)
         found["sets"]["costly"] = _set(part, names, _reference(names), draws)
         if KNOCKOUT in asked:
@@ -121,7 +125,9 @@ def figures(run: Run) -> dict[str, Any]:
 
 
 def _scored(run: Run, groups: Sequence[Group], names: Sequence[str]) -> list[Scored]:
-    return scored(groups, run.answers, names, run.config.samples, run.config.seed)
+    config = run.config
+    panels = {name: Parts(own) for name, own in config.panels.items()}
+    return scored(groups, run.answers, names, config.samples, config.seed, panels)
 
 
 def _reference(names: Sequence[str]) -> str | None:
@@ -203,7 +209,7 @@ def _policy(run: Run, name: str, found: Mapping[str, Any], draws: Draws) -> dict
         "proxies": {},
     }
     for proxy, curve in found["over_optimization"].items():
-        if not curve.get("proxy_sd"):
+        if not curve.get("proxy_sd") or proxy in PANELS:
             continue
         answers = run.answers[POINTWISE[proxy].judge]
         gains = []

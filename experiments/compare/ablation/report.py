@@ -11,7 +11,12 @@ from experiments.compare.ablation.rewards import TITLES
 from experiments.tables import Section, report, tabled
 
 SETS = {"all": "all candidates", "costly": "candidates that every reward scores"}
-PROXY = {"direct": "judge", "scalar": "scalar"}
+PROXY = {
+    "direct": "judge",
+    "scalar": "scalar",
+    "panel_mean": "panel, mean",
+    "panel_min": "panel, least",
+}
 BEST_NOTE = (
     "Mean gold of the chosen candidate, over all subsets of N of the sampled candidates, equal "
     "rewards decided by a fair draw; knock-outs over 500 random orders of all their matches. "

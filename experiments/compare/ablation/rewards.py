@@ -8,8 +8,10 @@ from itertools import combinations
 
 import numpy as np
 
+from autoj_reward.config import JUDGE
 from autoj_reward.evaluate.intervals import Array
 from autoj_reward.select.aggregate import mean_of_critiques
+from autoj_reward.trainer.parts import Parts
 from autoj_reward.types import JudgeInput, Judgement, Usage
 from experiments.compare.ablation.bias import log_length
 from experiments.compare.ablation.measures import KNOCKOUT, Scored, win_shares
@@ -45,9 +47,16 @@ FREE = {
     "random": "random",
 }
 """Rewards that ask nobody."""
+PANEL = ("direct", "scalar")
+"""Whose scores a panel joins; both score every candidate."""
+PANELS = {
+    "panel_mean": "panel of judge and scalar model, mean",
+    "panel_min": "panel of judge and scalar model, least",
+}
+"""Rewards that join the scores of others, as a reward of several parts does."""
 KNOWN = POINTWISE | {KNOCKOUT: KNOCK_OUT}
 """Rewards that ask a judge, by name."""
-TITLES = {name: reward.title for name, reward in KNOWN.items()} | FREE
+TITLES = {name: reward.title for name, reward in KNOWN.items()} | PANELS | FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +111,10 @@ def scored(
     rewards: Sequence[str],
     samples: Mapping[str, int],
     seed: int,
+    panels: Mapping[str, Parts],
 ) -> list[Scored]:
-    """The candidates with every named reward. samples: judgements a response, by judge."""
+    """The candidates with every named reward, panels after those that they join. samples:
+    judgements a response, by judge."""
     found = []
     for row, group in enumerate(groups):
         free: dict[str, Sequence[float | None]] = {
@@ -123,6 +134,8 @@ def scored(
         for name in rewards:
             if name in free:
                 scores[name] = np.array(free[name], dtype=float)
+            elif name in panels:
+                scores[name] = joined(panels[name], *(scores[of] for of in PANEL))
             elif name == KNOCKOUT:
                 scores[name] = win_shares(len(group.responses), shown)
             else:
@@ -133,6 +146,19 @@ def scored(
         gold = np.array(group.gold, dtype=float)
         found.append(Scored(group.query, group.responses, gold, scores, shown))
     return found
+
+
+def joined(parts: Parts, judge: Array, scalar: Array) -> Array:
+    """The reward of both parts for each candidate; nan where both abstain."""
+    values = (
+        {
+            name: None if np.isnan(value) else float(value)
+            for name, value in zip((JUDGE, "scalar"), own, strict=True)
+        }
+        for own in zip(judge, scalar, strict=True)
+    )
+    rewards = (parts.reward(own) for own in values)
+    return np.array([np.nan if reward is None else reward for reward in rewards])
 
 
 def cost(judgements: Sequence[Judgement]) -> dict[str, float | int]:

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ def _attacked(folder: Path, name: str, files: int | None) -> Held:
     return Held(name, *seen, log_kib, stop_s, int(told or 0))
 
 
-Attack = Callable[[str], Awaitable[int]]
+Attack = Callable[[str], Coroutine[Any, Any, int]]
 """Attacks an address, some without end; the judge inputs that it cost."""
 
 

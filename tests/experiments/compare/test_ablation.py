@@ -6,13 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
+from autoj_reward.trainer.parts import Parts
 from experiments.compare.ablation.__main__ import main, study
 from experiments.compare.ablation.config import PARTS, RewardAblationConfig
+from experiments.compare.ablation.rewards import joined
 from experiments.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -92,7 +95,14 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (everything["queries"], everything["candidates"]) == (5, 5 * N)
     assert (costly["queries"], costly["candidates"]) == (3, 3 * COSTLY)
     assert (everything["sizes"], costly["sizes"]) == ([2, 4, 8], [2, 4])
-    assert set(everything["rewards"]) == {"direct", "scalar", "logprob", "length", "random"}
+    panels = {"panel_mean", "panel_min"}
+    assert set(everything["rewards"]) == panels | {
+        "direct",
+        "scalar",
+        "logprob",
+        "length",
+        "random",
+    }
     assert set(costly["rewards"]) == {
         *everything["rewards"],
         "rating",
@@ -111,6 +121,10 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         pytest.approx(0),
         1,
     )
+    # Beside a judge that says the same of all, the scalar model decides the mean, and the least too
+    # where it is the lower.
+    assert rewards["panel_mean"]["best_of"]["8"]["value"] == pytest.approx(1 / 3)
+    assert rewards["panel_mean"]["less_reference"]["best_of"]["n"] == 5
     # The scalar model likes answer 6, whose gold is 1/3; the shortest has the highest
     # log-probability, the longest is answer 7.
     assert rewards["scalar"]["best_of"]["8"]["value"] == pytest.approx(1 / 3)
@@ -131,7 +145,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (found["position"]["consistency"]["value"], found["position"]["pairs"]) == (1, 18)
 
     over = found["over_optimization"]
-    assert set(over) == {"direct", "scalar"}
+    assert set(over) == panels | {"direct", "scalar"}
     assert len(over["scalar"]["points"]) == N
     assert over["scalar"]["points"][7]["kl"] == pytest.approx(math.log(8) - 7 / 8)
     assert over["direct"]["points"][7]["proxy"] is None  # a constant has no unit
@@ -155,6 +169,17 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert plots == [f"ablation-best_of_n-{key}.svg" for key in ("all", "costly")] + [
         "ablation-over_optimization.svg"
     ]
+
+
+def test_a_panel_joins_the_scores_as_a_reward_of_parts_does() -> None:
+    config = load_config(RewardAblationConfig, ROOT / "configs/ablation.yaml")
+    judge, scalar = np.array([10.0, 1.0, 5.5, np.nan]), np.array([0.0, 0.0, np.nan, np.nan])
+    mean, least = (
+        joined(Parts(config.panels[name]), judge, scalar).tolist()
+        for name in ("panel_mean", "panel_min")
+    )
+    assert mean[:3] == [0.75, 0.25, 0.5] and math.isnan(mean[3])
+    assert least[:3] == [0.5, 0.0, 0.5] and math.isnan(least[3])
 
 
 def test_every_figure_has_an_interval_and_n(tmp_path: Path) -> None:
