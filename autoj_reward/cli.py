@@ -21,6 +21,7 @@ from autoj_reward.commands.shell import explained
 GROUPS = {
     "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),
     "evaluate": ("TASK", "measure a judge by human labels and benchmarks"),
+    "judge": ("WHAT", "make a judge format of your own"),
 }
 MODULES = {
     "rollouts.commands": {
@@ -55,7 +56,10 @@ MODULES = {
     "autoj_reward.commands.classify": {"classify": "name the scenario of every query"},
     "autoj_reward.commands.scenarios": {"scenarios": "list the scenarios, or show one"},
     "autoj_reward.commands.serve": {"serve": "serve a judge over HTTP"},
-    "autoj_reward.commands.parse": {"parse": "show what the parser reads in judge texts"},
+    "autoj_reward.commands.judge": {"judge new": "write a judge format to start from"},
+    "autoj_reward.commands.parse": {
+        "parse": "show what a judge is shown and what is read in its texts",
+    },
     "autoj_reward.commands.plan": {
         "plan": "judgements a minute at most, devices for a load, and their cost",
     },

@@ -20,13 +20,13 @@ from autoj_reward.errors import (
 )
 from autoj_reward.journal import judgement_from_json
 from autoj_reward.prompts.render import require_unicode
-from autoj_reward.types import JudgeInput, Judgement, Outcome, as_json
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
 BUSY = (429, 502, 503, 504)
 MAX_TEXT = 2**18
-"""Characters of one query or response that a service judges."""
+"""Characters of one text that a service judges."""
 
 
 class HttpBackend:
@@ -86,7 +86,7 @@ class HttpBackend:
         """
         readable = []
         for index, item in enumerate(items):
-            if reason := unfit((item.query, *item.responses)):
+            if reason := unfit(item.untrusted):
                 yield index, self._rejected(reason)
             else:
                 readable.append(index)
@@ -108,7 +108,7 @@ class HttpBackend:
         return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
 
     async def _posted(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        body = {"items": [as_json(item) for item in items]}
+        body = {"items": [item.record() for item in items]}
         try:
             async with self._client.stream("POST", "/v1/judge", json=body) as answer:
                 if answer.status_code == 413:

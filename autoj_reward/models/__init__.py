@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TypeVar
 import yaml
 
 from autoj_reward.config import EngineConfig, JudgeConfig, View
-from autoj_reward.errors import ModelError
+from autoj_reward.context import Asked
+from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
@@ -72,6 +74,24 @@ def best_view(config: JudgeConfig) -> View:
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
     """The loaded format of a config: a generative judge's or a scalar reward model's."""
     return load_any_format(format_and_wrapper(config)[0])
+
+
+def context_asked(
+    config: JudgeConfig, columns: Mapping[str, str], kind: str | None = None
+) -> tuple[Asked, ...]:
+    """The context fields that a judge shows in a protocol, or in any, and the columns they are in.
+
+    columns: field to column, where a column has another name. ConfigError for a field that the
+    judge does not show.
+    """
+    fmt = format_of(config)
+    if unknown := sorted(set(columns) - set(fmt.context())):
+        raise ConfigError(
+            f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
+            f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
+        )
+    fields = fmt.context(kind).items()
+    return tuple(Asked(name, columns.get(name, name), required) for name, required in fields)
 
 
 def resolve(config: EngineConfig) -> ResolvedModel:
