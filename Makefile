@@ -14,7 +14,10 @@ TRL := 1.16.0
 # What they import comes without what only a GPU needs.
 FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   antlr4-python3-runtime==4.9.3 hydra-core==1.3.8 tensordict==0.15.3 pyvers==0.2.3 \
-  codetiming==1.4.0 orjson==3.13.0
+  codetiming==1.4.0 orjson==3.13.0 \
+  verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
+  math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0
+FRAMEWORKS_BEFORE := verifiers==0.2.1
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -51,9 +54,12 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)
 
-test-frameworks: model  ## Run the adapters of OpenRLHF and verl in those frameworks' own code
-	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/frameworks $(FRAMEWORKS)
-	$(BIN)/pytest tests/trainer/test_openrlhf.py tests/trainer/test_verl.py $(ARGS)
+test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
+	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
+	  --target .venv/frameworks $(FRAMEWORKS)
+	$(BIN)/pip install --quiet --no-deps --no-compile --upgrade --target .venv/frameworks-before \
+	  $(FRAMEWORKS_BEFORE)
+	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verifiers.py rubric.py nemo_gym.py) $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

@@ -62,6 +62,7 @@ def written(folder: Path, data: Any) -> Path:
 KINDS: dict[str, type[Block]] = {
     "ablation": RewardAblationConfig,
     "best_of_": BestOfNConfig,
+    "math_": BestOfNConfig,
     "train_": TrainJudgeConfig,
     "train_default_scalar": TrainScalarConfig,
     "train_scalar": TrainScalarConfig,

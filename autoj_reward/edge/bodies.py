@@ -61,6 +61,24 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class Part(BaseModel):
+    """A part of a message. Those that are text are read."""
+
+    type: Text
+    text: Text = ""
+
+
+class Turn(BaseModel):
+    """One message of a conversation. content: text, or parts of which the text ones are read."""
+
+    role: Text
+    content: Text | list[Part] | None = None
+
+
+Turns = Annotated[list[Turn], Field(min_length=1, max_length=MAX_INPUTS)]
+"""The messages of a conversation."""
+
+
 class Item(Body):
     """One judge input: one response to rate, or two to compare in this order. direct: read only
     the rating slot right after the prompt."""

@@ -61,6 +61,7 @@ class Trusting:
         self._engine = engine
         self.start, self.check, self.close = engine.start, engine.check, engine.close
         self.generate, self.label_probs = engine.generate, engine.label_probs
+        self.continued = engine.continued
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         """As the engine does, with every part trusted."""

@@ -74,7 +74,7 @@ def test_vllm_goes_on_from_a_block_that_was_cut(policy: str, tmp_path: Path) -> 
         env=environment,
         check=False,
     )
-    assert told.returncode == 0, told.stderr[-3000:]
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     [answer] = [line for line in told.stdout.splitlines() if line.startswith("[{")]
     found, direct = json.loads(answer)
     assert found["outcome"] == "ok" and found["forced"]

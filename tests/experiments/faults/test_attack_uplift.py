@@ -89,6 +89,9 @@ async def test_trusting_takes_responses_for_template() -> None:
         async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
             return []
 
+        def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+            return prepared
+
         async def label_probs(self, *_: object) -> LabelProbs | None:
             return None
 
