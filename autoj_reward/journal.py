@@ -192,7 +192,11 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
 
 def judgement_from_json(text: str) -> Judgement:
     """The inverse of json.dumps(as_json(judgement))."""
-    data = json.loads(text)
+    return judgement_of(json.loads(text))
+
+
+def judgement_of(data: dict[str, Any]) -> Judgement:
+    """The inverse of asdict(judgement), which JSON may have been through."""
     rating = data["rating"]
     if rating is not None:
         rating["distribution"] = _pairs(rating["distribution"])

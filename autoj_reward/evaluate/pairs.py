@@ -35,6 +35,7 @@ from autoj_reward.evaluate.rows import (
     drawn,
     read_answers,
 )
+from autoj_reward.evaluate.sections import sections
 from autoj_reward.models import context_asked
 from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
@@ -205,6 +206,9 @@ def _finish(
     verdicts: str | None,
 ) -> int:
     content = figures(pairs, found, config.draws)
+    if task == "rewardbench":
+        subsets, queries = [pair.group for pair in pairs], [pair.query for pair in pairs]
+        content["sections"] = sections(subsets, found.joint, queries, config.draws)
     if found.judgements:
         content["cost"] = judging_cost([j for row in found.judgements for j in row])
     rows = [_row(i, pair, found) for i, pair in enumerate(pairs)]
@@ -259,3 +263,5 @@ def _tell(content: Figures) -> None:
     for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
         same = "-" if own["consistency"] is None else f"{own['consistency']:.2f}"
         print(f"{name[:23]:<24}{own['n']:>6}{own['agreement']:>11.2f}{same:>13}")
+    for name, own in content.get("sections", {}).items():
+        print(f"{'section ' + name:<24}{own['n']:>6}{own['score']:>11.2f}")

@@ -11,8 +11,10 @@ from autoj_reward.config import EngineConfig
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
+from autoj_reward.models.device import device_here
 from autoj_reward.training.adapters import lora_config
-from autoj_reward.training.run import on_gpu, trainer_arguments
+from autoj_reward.training.fine_tuning import half_precision, on_gpu
+from autoj_reward.training.run import accumulation
 from autoj_reward.training.tokenizer import set_own_pad
 from autoj_reward.types import BadRow
 from rollouts.train.config import LearnerConfig, TrainConfig
@@ -48,12 +50,14 @@ def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
 
 
 def model_options(learner: LearnerConfig) -> dict[str, Any]:
-    """Revision and dtype to load a policy with; `auto` is bfloat16 with LoRA on a GPU."""
+    """Revision and dtype to load a policy with; `auto` is half precision with LoRA on a GPU."""
     import torch
 
-    dtype = learner.dtype
+    dtype: str = learner.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if learner.lora_rank and torch.cuda.is_available() else "float32"
+        device = device_here()
+        half = learner.lora_rank and device.kind == "cuda"
+        dtype = device.half if half else "float32"
     return {"revision": learner.revision, "dtype": getattr(torch, dtype)}
 
 
@@ -89,8 +93,20 @@ def read_prompts(config: TrainConfig, tokenizer: Any) -> tuple[list[Message], ..
 
 def arguments(config: TrainConfig) -> dict[str, Any]:
     """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
-    half = on_gpu() and config.learner.dtype != "float32"
-    return trainer_arguments(config, config.output, bf16=half) | {"seed": config.seed}
+    steps = accumulation(config.batch_size, config.device_batch_size)
+    return {
+        "output_dir": str(config.output),
+        "per_device_train_batch_size": config.device_batch_size,
+        "gradient_accumulation_steps": steps,
+        "learning_rate": config.learning_rate,
+        "logging_steps": 1,
+        "save_steps": config.save_steps,
+        "save_total_limit": 2,
+        "report_to": ["tensorboard"],
+        "use_cpu": not on_gpu(),
+        **half_precision(config.learner.dtype),
+        "seed": config.seed,
+    }
 
 
 def lora(learner: LearnerConfig) -> Any:

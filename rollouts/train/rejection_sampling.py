@@ -16,18 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
-from autoj_reward.errors import InputError
+from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.io.rows import read_queries, require_usable
+from autoj_reward.training.fine_tuning import half_precision, on_gpu
+from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
-from rollouts.train.learner import load_tokenizer
-from rollouts.train.sft import train_sft
+from rollouts.train.learner import load_policy, load_tokenizer, lora
 
 
 class SftConfig(Block):
@@ -46,15 +47,6 @@ class SftConfig(Block):
     max_length: int = Field(1024, ge=16)
     save_steps: int = Field(50, ge=1)
     trainer: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _whole_batches(self) -> SftConfig:
-        if self.batch_size % self.device_batch_size:
-            raise ValueError(
-                f"batch_size {self.batch_size} is no multiple of device_batch_size "
-                f"{self.device_batch_size}"
-            )
-        return self
 
 
 class RejectionSamplingConfig(Block):
@@ -77,6 +69,8 @@ class RejectionSamplingConfig(Block):
 
 def main(config: str, sets: Sequence[str] = ()) -> int:
     """Run every round; prints where the last policy is."""
+    if processes() > 1:
+        raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_config(RejectionSamplingConfig, config, sets)
     claim(checked.output, checked, changeable={"output", "rounds"})
     policy = checked.policy.model
@@ -113,16 +107,51 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
             f"round {number}: no query has a finished response that is better than its mean by "
             f"{config.better_by:g} ({cut}): lower better_by, or sample more, warmer or longer"
         )
+    _train(config, folder, policy, rows.sft)
+
+
+def _train(
+    config: RejectionSamplingConfig, folder: Path, policy: str, rows: Sequence[dict[str, Any]]
+) -> None:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    from autoj_reward.training.checkpoints import train_on
+
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
-    train_sft(
-        learner,
-        *load_tokenizer(learner),
-        [{k: row[k] for k in ("prompt", "completion")} for row in rows.sft],
-        sft,
-        folder / "sft",
-        folder / "policy",
-        num_train_epochs=sft.epochs,
-        max_length=sft.max_length,
-        **{"seed": config.seed, **sft.trainer},
+    path, tokenizer = load_tokenizer(learner)
+    arguments = {
+        "output_dir": str(folder / "sft"),
+        "num_train_epochs": sft.epochs,
+        "per_device_train_batch_size": sft.device_batch_size,
+        "gradient_accumulation_steps": max(1, sft.batch_size // sft.device_batch_size),
+        "learning_rate": sft.learning_rate,
+        "max_length": sft.max_length,
+        "completion_only_loss": True,
+        "save_steps": sft.save_steps,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "report_to": ["tensorboard"],
+        "use_cpu": not on_gpu(),
+        **half_precision("auto"),
+        "seed": config.seed,
+        **sft.trainer,
+    }
+    trainer = SFTTrainer(
+        model=load_policy(learner, path, tokenizer),
+        args=SFTConfig(**arguments),
+        train_dataset=Dataset.from_list(
+            [{k: r[k] for k in ("prompt", "completion")} for r in rows]
+        ),
+        processing_class=tokenizer,
+        peft_config=lora(learner),
     )
+    train_on(trainer, folder / "sft")
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if sft.lora_rank:
+        model = model.merge_and_unload()
+    half = folder / ".policy"
+    model.save_pretrained(half)
+    tokenizer.save_pretrained(half)
+    half.rename(folder / "policy")

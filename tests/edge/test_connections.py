@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import struct
@@ -213,7 +214,7 @@ def test_places(
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: told.append(limits))
-    monkeypatch.setattr(connections.os, "listdir", lambda path: ["0"] * 40)
+    monkeypatch.setattr(os, "listdir", lambda path: ["0"] * 40)
     room = places(requests)
     assert (room.most, room.requests) == found
     assert told in ([], [(min(hard, 4096 + 1024 + 168), hard)], [(1024, 1024)])

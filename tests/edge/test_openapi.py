@@ -23,16 +23,17 @@ from autoj_reward.trainer.reward import RewardModel
 OPERATIONS = (
     *(("get", path) for path in ("/healthz", "/metrics", "/readyz", "/v1/judge")),
     *(("post", path) for path in ("/get_reward", "/reward")),
-    *(("post", f"/v1/{name}") for name in ("best_of_n", "compare", "judge", "score")),
+    *(("post", f"/v1/{name}") for name in ("best_of_n", "compare", "judge", "responses", "score")),
 )
 BEYOND_SCHEMAS = (
     "policy_logprobs has",
     "one prompt a query",
     "should be a valid integer",
     "direct reads the rating of one",
+    "no pairwise prompt of RewardBench's",
 )
-"""Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, and the
-direct reading of two responses."""
+"""Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
+reading of two responses, and a conversation that asks for no verdict."""
 
 
 @pytest.fixture(scope="module")

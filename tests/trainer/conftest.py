@@ -29,6 +29,10 @@ STUBBED = {
     "wandb": ("Histogram",),
     "pydot": ("graph_from_dot_file",),
     "yappi": (),
+    "anthropic": (),
+    "google.generativeai": (),
+    "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
+    "together": ("Together",),
 }
 """Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
 and profilers, with the names that others take from them."""

@@ -143,9 +143,11 @@ async def serving(app: Any) -> AsyncIterator[int]:
     listening = socket.create_server(("127.0.0.1", 0))  # a caller waits in its backlog
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve([listening]))
-    yield listening.getsockname()[1]
-    server.should_exit = True
-    await task
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
 
 
 @pytest.fixture
