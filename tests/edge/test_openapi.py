@@ -40,7 +40,7 @@ reading of two responses, and a conversation that asks for no verdict."""
 def page() -> Iterator[Any]:
     import schemathesis  # reading the page takes seconds, of the process that needs it alone
 
-    yield schemathesis.openapi.from_asgi("/openapi.json", APP.guard)  # type: ignore[attr-defined]
+    yield schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
     MODEL.close()
 
 
