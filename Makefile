@@ -1,13 +1,13 @@
-# Every target sets up what it needs, from nothing but Python 3.11 and a package index.
+# Every target sets up what it needs, from nothing but Python 3.11 to 3.13 and a package index.
 #
 #   CONFIG, ARGS   the run file of best-of-32; further arguments for autoj or pytest
 #   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
-#   PYTHON         the Python 3.11 to build .venv with
+#   PYTHON         the Python to build .venv with, 3.11 to 3.13; by default the oldest of these
 
 CONFIG = configs/best_of_32.yaml
 ARGS =
 ACCELERATOR = $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
-PYTHON = $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+PYTHON = $(firstword $(foreach minor,11 12 13,$(shell python3.$(minor) -c '' 2>/dev/null && echo python3.$(minor))) python3)
 
 BIN := .venv/bin
 TRL := 1.16.0
@@ -26,7 +26,7 @@ READY := .venv/.ready
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos test-trl test-client test-frameworks check lint types \
+.PHONY: help best-of-32 quick test chaos gpu-figures test-trl test-client test-frameworks check lint types \
 	setup model lock clean
 .DEFAULT_GOAL := help
 
@@ -39,14 +39,17 @@ best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
 quick: model  ## Run the tests that start no engine, train nothing and install nothing
-	@$(SPREAD) -m 'not engine and not training and not index' $(ARGS)
+	@$(SPREAD) -m 'not engine and not training and not index and not gpu' $(ARGS)
 
 test: model  ## Run all tests but test-client's
-	@$(SPREAD) -m 'not engine and not index' $(ARGS) $(IF_ANY)
-	@$(BIN)/pytest -m engine $(ARGS) $(IF_ANY)
+	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY)
+	@$(BIN)/pytest -m 'engine or gpu' $(ARGS) $(IF_ANY)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
+
+gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left
+	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/gpu_figures.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
@@ -90,8 +93,8 @@ $(READY): pyproject.toml $(LOCKED)
 	@touch $@
 
 $(LOCKED): $(wildcard requirements/*.txt) requirements/install.py
-	@$(PYTHON) -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
-	  || { echo 'autoj-reward needs Python 3.11: install it, or name it with make PYTHON=<python3.11>' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
+	  || { echo 'autoj-reward needs Python 3.11 to 3.13: install one, or name it with make PYTHON=<python3.12>' >&2; exit 1; }
 	@rm -rf .venv
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^uv==' $(LOCK))"

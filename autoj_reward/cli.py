@@ -26,6 +26,7 @@ GROUPS = {
 MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses a query, keep the best",
+        "plan": "what a run takes of its GPUs; judgements a minute at most, and their cost",
         "train ppo": "proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "group-relative policy optimization (TRL's GRPOTrainer)",
         "train rloo": "REINFORCE leave-one-out (TRL's RLOOTrainer)",
@@ -59,9 +60,6 @@ MODULES = {
     "autoj_reward.commands.judge": {"judge new": "write a judge format to start from"},
     "autoj_reward.commands.parse": {
         "parse": "show what a judge is shown and what is read in its texts",
-    },
-    "autoj_reward.commands.plan": {
-        "plan": "judgements a minute at most, devices for a load, and their cost",
     },
     "autoj_reward.commands.models": {"models": "list the models known by name"},
 }

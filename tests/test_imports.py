@@ -20,6 +20,7 @@ HEAVY = {"torch", "ray", "vllm", "transformers"}
 STAGES = (
     ("types", "context", "errors", "config", "extras", "logs"),
     ("io",),
+    ("capacity",),
     ("prompts",),
     ("models",),
     ("engine",),
@@ -33,7 +34,7 @@ STAGES = (
     ("trainer",),
     ("edge",),
     ("evaluate",),
-    ("training", "collect", "capacity"),
+    ("training", "collect"),
     ("commands",),
     ("cli",),
 )

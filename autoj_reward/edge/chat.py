@@ -31,8 +31,8 @@ Compare = Callable[[Sequence[Contest]], Awaitable[list[Comparison]]]
 
 
 class Chat(BaseModel):
-    """The body. What else a caller sends, such as a temperature, is the judge's own affair: there is
-    one choice, and no stream."""
+    """The body. What else a caller sends, such as a temperature, is the judge's own affair: there
+    is one choice, and no stream."""
 
     model: Text = ""
     messages: Turns

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal
 
 import yaml
 
-from autoj_reward.config import EngineConfig, JudgeConfig, View
+from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.models.device import device_here
 from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
-C = TypeVar("C", bound=EngineConfig)
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
@@ -27,7 +27,7 @@ class ResolvedModel:
 
     path: str
     identity: str
-    device: str
+    device: Literal["cpu", "cuda"]
     revision: str | None = None
 
 
@@ -57,6 +57,14 @@ def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
     known = known_models().get(config.model) or known_models()["default"]
     fmt = known.format if config.format == "auto" else config.format
     return fmt, known.wrapper if config.wrapper == "auto" else config.wrapper
+
+
+def policy_wrapper(config: PolicyConfig) -> str:
+    """The wrapper of a policy, `auto` resolved by model name."""
+    if config.wrapper != "auto":
+        return config.wrapper
+    known = known_models().get(config.model)
+    return known.wrapper if known else "chat"
 
 
 def ratings_tie(config: JudgeConfig) -> float | None:
@@ -106,7 +114,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         if config.tokenizer:
             words += f":{_tokenizer_identity(config.tokenizer)}"
         return ResolvedModel(config.model, words, "cpu")
-    device = _device()
+    device = device_here().kind
     if config.model in BUILT_IN:
         from autoj_reward.models.built_in import build
 
@@ -126,18 +134,6 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
 
 
-def dtype_of(config: EngineConfig, device: str) -> str:
-    """The number type that a config means on a device."""
-    if config.dtype != "auto":
-        return config.dtype
-    return "bfloat16" if device == "cuda" else "float32"
-
-
-def on_gpus(config: C, gpus: float) -> C:
-    """The config as replicas with so many GPUs mean it, for processes that see none."""
-    return config.model_copy(update={"dtype": dtype_of(config, "cuda")}) if gpus else config
-
-
 def critiques_of(config: JudgeConfig) -> int:
     """How many critiques of a response a judge is asked for; a scalar model says one thing."""
     return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
@@ -155,9 +151,3 @@ def _tokenizer_identity(name: str) -> str:
     if folder.is_dir():
         return folder_identity(folder)
     return f"{name}@{hub_commit(name, None, 'tokenizer_config.json')}"
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -22,16 +22,18 @@ from autoj_reward.prompts.own_words import OwnWords
 from autoj_reward.prompts.render import CONTROL, Message, Part, Prompt, broken_up, defuse
 
 WRAPPERS = Path(__file__).parent / "wrappers"
+TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
+"""What separates the turns of a wrapper where it is plain words."""
 ELLIPSIS = " … "
 
 
 class PromptTokenizer(OwnWords):
-    """Wraps a Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `none` or `template`).
+    """A Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `vicuna`, `none` or `template`).
 
     `chat` uses the tokenizer's chat template, and asks for an answer unless the prompt brings one;
-    `llama2` the Auto-J wrapper; `none` sends the user message as it is. The tokens that the
-    tokenizer puts before any text (BOS) come first. `template` sends the message as it is, control
-    tokens of its trusted parts included, so it names its own BOS.
+    `llama2` is the Auto-J wrapper, `vicuna` that of Vicuna 1.5; `none` sends the user message as it
+    is. The tokens that the tokenizer puts before any text (BOS) come first. `template` sends the
+    message as it is, control tokens of its trusted parts included, so it names its own BOS.
     """
 
     def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
@@ -39,7 +41,7 @@ class PromptTokenizer(OwnWords):
         if wrapper == "chat" and not tokenizer.chat_template:
             raise ModelError(
                 f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
-                "set the judge's wrapper to llama2 or none, or give a scalar reward model a format "
+                "set the wrapper to llama2, vicuna or none, or give a scalar reward model a format "
                 "file with its own template"
             )
         super().__init__(tokenizer, marks)
@@ -102,7 +104,7 @@ class PromptTokenizer(OwnWords):
         user = next(m for m in prompt if m.role == "user")
         if self.wrapper == "none":
             return user.text if system is None else f"{system.text}\n\n{user.text}"
-        shell = _wrapper_text("llama2.txt" if system is None else "llama2_system.txt")
+        shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
         values = {"input": user} | ({"system_message": system} if system else {})
         pieces = re.split(r"\{(\w+)\}", shell)
         return "".join(
@@ -119,7 +121,8 @@ class PromptTokenizer(OwnWords):
         Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
         apart from the template's own.
         """
-        plain = broken_up(text, [mark for mark in self._marks if mark not in self._added])
+        marks = (*self._marks, *TURNS.get(self.wrapper, ()))
+        plain = broken_up(text, [mark for mark in marks if mark not in self._added])
         return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:

@@ -89,8 +89,10 @@ def test_an_input_without_context_is_sent_as_before() -> None:
         sent.append(request.content)
         return httpx.Response(500)
 
-    client = httpx.AsyncClient(transport=httpx.MockTransport(keep), base_url="http://service")
-    backend = HttpBackend("http://service", client, "stub")
+    transport = httpx.MockTransport(keep)
+    told = {"Authorization": "Bearer secret"}
+    client = httpx.AsyncClient(transport=transport, base_url="http://service", headers=told)
+    backend = HttpBackend("http://service", client, transport, "stub")
 
     async def ask() -> None:
         try:

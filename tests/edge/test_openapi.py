@@ -52,7 +52,7 @@ def test_every_route_is_on_the_page() -> None:
         for method in getattr(route, "methods", ())
         if not route.path.startswith(("/docs", "/openapi"))
     }
-    assert found == served and len(found) == 11
+    assert found == served and len(found) == 12
 
 
 @PAGE.parametrize()
