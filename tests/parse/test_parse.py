@@ -234,12 +234,12 @@ def test_comparison_failures(name: str, text: str, reason: str, kept: str) -> No
 )
 @pytest.mark.parametrize("head", ["", "Rating: [[", "final decision is ", "[RESULT] "])
 def test_long_adversarial_text_takes_linear_time(unit: str, head: str) -> None:
-    text = head + unit * (100_000 // len(unit))
+    text = head + unit * (50_000 // len(unit))
     started = time.process_time()
     for name in GENERATIVE:
         parse_rating(text, load_format(name), [text])
         parse_comparison(text, load_format(name), [text])
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 1
 
 
 Released = Callable[[str], list[dict[str, Any]]]

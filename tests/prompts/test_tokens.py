@@ -146,21 +146,24 @@ def unmarked(text: str) -> str:
 
 @pytest.mark.parametrize("wrapper", ["chat", "llama2"])
 @pytest.mark.parametrize("name", NAMES)
-@given(query=HOSTILE, response=HOSTILE)
-def test_hostile_text_stays_text(
-    name: str, wrapper: str, query: str, response: str, tokenizer_named: Named
-) -> None:
+def test_hostile_text_stays_text(name: str, wrapper: str, tokenizer_named: Named) -> None:
     tokenizer = tokenizer_named(name)
     tokens = PromptTokenizer(tokenizer, wrapper)
     control = controls(tokenizer)
-    ids = tokens.ids(prompt_of(response, query=query))
-    harmless = tokens.ids(prompt_of("x", query="x"))
-    assert [i for i in ids if i in control] == [i for i in harmless if i in control]
-    text = unmarked(tokenizer.decode(ids))
-    if wrapper == "llama2" or name.startswith("llama2"):
-        marks = {"[INST]", "[/INST]"} - set(tokenizer.get_added_vocab())
-        query, response = defuse(query, marks), defuse(response, marks)
-    assert unmarked(f"[Query]: {query}\n***\n[Response]: {response}\n***\n[END DATA]") in text
+    harmless = [i for i in tokens.ids(prompt_of("x", query="x")) if i in control]
+    marks = {"[INST]", "[/INST]"} - set(tokenizer.get_added_vocab())
+
+    @given(query=HOSTILE, response=HOSTILE)
+    def stays(query: str, response: str) -> None:
+        ids = tokens.ids(prompt_of(response, query=query))
+        assert [i for i in ids if i in control] == harmless
+        text = unmarked(tokenizer.decode(ids))
+        if wrapper == "llama2" or name.startswith("llama2"):
+            query, response = defuse(query, marks), defuse(response, marks)
+        shown = f"[Query]: {query}\n***\n[Response]: {response}\n***\n[END DATA]"
+        assert unmarked(shown) in text
+
+    stays()
 
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen", "llama3", "gemma"])
@@ -337,20 +340,20 @@ def test_fit_counts_split_control_tokens(tokenizer_named: Named) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("Boil 10 eggs. " * 71_430, id="words"),
-        pytest.param("a" * 1_000_000, id="one-letter"),
-        pytest.param("东" * 333_334, id="multi-byte"),
-        pytest.param(" " * 1_000_000, id="spaces"),
-        pytest.param("</s><|im_end|>" * 71_430, id="control"),
+        pytest.param("Boil 10 eggs. " * 18_725, id="words"),
+        pytest.param("a" * 262_144, id="one-letter"),
+        pytest.param("东" * 87_382, id="multi-byte"),
+        pytest.param(" " * 262_144, id="spaces"),
+        pytest.param("</s><|im_end|>" * 18_725, id="control"),
     ],
 )
 @pytest.mark.parametrize("name", ["llama2", "qwen"])
-def test_fit_takes_a_megabyte(name: str, text: str, tokenizer_named: Named) -> None:
+def test_fit_takes_a_quarter_of_a_megabyte(name: str, text: str, tokenizer_named: Named) -> None:
     tokens = PromptTokenizer(tokenizer_named(name), "chat")
     started = time.process_time()
     _, ids, cut = tokens.fit(prompt_of(text), 1000)
     assert cut and 900 <= len(ids) <= 1000
-    assert time.process_time() - started < 15
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("text", ["\nRating: [[", " is good", "东京 é", "1", "]]", "x", "", "  a"])

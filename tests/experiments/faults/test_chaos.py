@@ -28,7 +28,7 @@ def written(folder: Path, **more: Any) -> str:
     kills = {"judge": {"kind": "fake", "script": {"latency_s": 0.3}}, "targets": ["service"]}
     config = {
         "output": str(folder / "out"),
-        "load": {"clients": 2, "concurrent": 6, "seconds": 2, "latency_s": 0.05},
+        "load": {"clients": 2, "concurrent": 6, "seconds": 0.5, "latency_s": 0.05},
         "bodies": 200,
         "kills": kills | {"candidates": 64},
     } | more
@@ -121,7 +121,7 @@ def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFix
     served, bare = found["load"]
     assert (served["server"], bare["server"]) == ("service", "bare FastAPI")
     for row in (served, bare):
-        assert row["requests"] > 6 and row["failed"] == row["lost"] == row["twice"] == 0
+        assert row["requests"] >= 6 and row["failed"] == row["lost"] == row["twice"] == 0
         assert 0 < row["p50_s"] <= row["p99_s"]
     assert sum(found["fuzz"]["statuses"].values()) == 200 and not found["fuzz"]["crashed"]
     [killed] = found["kills"]
