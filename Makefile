@@ -1,20 +1,24 @@
-# Every target sets up what it needs, from nothing but Python 3.11 and a package index.
+# Every target sets up what it needs, from nothing but Python 3.11 to 3.13 and a package index.
 #
 #   CONFIG, ARGS   the run file of best-of-32; further arguments for autoj or pytest
 #   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
-#   PYTHON         the Python 3.11 to build .venv with
+#   PYTHON         the Python to build .venv with, 3.11 to 3.13; by default the oldest of these
 
 CONFIG = configs/best_of_32.yaml
 ARGS =
 ACCELERATOR = $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
-PYTHON = $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+PYTHON = $(firstword $(foreach minor,11 12 13,$(shell python3.$(minor) -c '' 2>/dev/null && echo python3.$(minor))) python3)
 
 BIN := .venv/bin
 TRL := 1.16.0
 # What they import comes without what only a GPU needs.
 FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   antlr4-python3-runtime==4.9.3 hydra-core==1.3.8 tensordict==0.15.3 pyvers==0.2.3 \
-  codetiming==1.4.0 orjson==3.13.0
+  codetiming==1.4.0 orjson==3.13.0 \
+  verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
+  math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0 \
+  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4 fschat==0.2.36
+FRAMEWORKS_BEFORE := verifiers==0.2.1
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -22,7 +26,7 @@ READY := .venv/.ready
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos test-trl test-client test-frameworks check lint types \
+.PHONY: help best-of-32 quick test chaos gpu-figures test-trl test-client test-frameworks check lint types \
 	setup model lock clean
 .DEFAULT_GOAL := help
 
@@ -35,14 +39,17 @@ best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
 quick: model  ## Run the tests that start no engine, train nothing and install nothing
-	@$(SPREAD) -m 'not engine and not training and not index' $(ARGS)
+	@$(SPREAD) -m 'not engine and not training and not index and not gpu' $(ARGS)
 
 test: model  ## Run all tests but test-client's
-	@$(SPREAD) -m 'not engine and not index' $(ARGS) $(IF_ANY)
-	@$(BIN)/pytest -m engine $(ARGS) $(IF_ANY)
+	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY)
+	@$(BIN)/pytest -m 'engine or gpu' $(ARGS) $(IF_ANY)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
+
+gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left
+	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/gpu_figures.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
@@ -51,9 +58,13 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)
 
-test-frameworks: model  ## Run the adapters of OpenRLHF and verl in those frameworks' own code
-	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/frameworks $(FRAMEWORKS)
-	$(BIN)/pytest tests/trainer/test_openrlhf.py tests/trainer/test_verl.py $(ARGS)
+test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
+	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
+	  --target .venv/frameworks $(FRAMEWORKS)
+	$(BIN)/pip install --quiet --no-deps --no-compile --upgrade --target .venv/frameworks-before \
+	  $(FRAMEWORKS_BEFORE)
+	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verifiers.py rubric.py \
+	  nemo_gym.py areal.py skyrl.py rewardbench.py) $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 
@@ -82,8 +93,8 @@ $(READY): pyproject.toml $(LOCKED)
 	@touch $@
 
 $(LOCKED): $(wildcard requirements/*.txt) requirements/install.py
-	@$(PYTHON) -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
-	  || { echo 'autoj-reward needs Python 3.11: install it, or name it with make PYTHON=<python3.11>' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
+	  || { echo 'autoj-reward needs Python 3.11 to 3.13: install one, or name it with make PYTHON=<python3.12>' >&2; exit 1; }
 	@rm -rf .venv
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^uv==' $(LOCK))"

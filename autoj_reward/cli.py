@@ -21,10 +21,12 @@ from autoj_reward.commands.shell import explained
 GROUPS = {
     "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),
     "evaluate": ("TASK", "measure a judge by human labels and benchmarks"),
+    "judge": ("WHAT", "make a judge format of your own"),
 }
 MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses a query, keep the best",
+        "plan": "what a run takes of its GPUs; judgements a minute at most, and their cost",
         "train ppo": "proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "group-relative policy optimization (TRL's GRPOTrainer)",
         "train rloo": "REINFORCE leave-one-out (TRL's RLOOTrainer)",
@@ -55,9 +57,9 @@ MODULES = {
     "autoj_reward.commands.classify": {"classify": "name the scenario of every query"},
     "autoj_reward.commands.scenarios": {"scenarios": "list the scenarios, or show one"},
     "autoj_reward.commands.serve": {"serve": "serve a judge over HTTP"},
-    "autoj_reward.commands.parse": {"parse": "show what the parser reads in judge texts"},
-    "autoj_reward.commands.plan": {
-        "plan": "judgements a minute at most, devices for a load, and their cost",
+    "autoj_reward.commands.judge": {"judge new": "write a judge format to start from"},
+    "autoj_reward.commands.parse": {
+        "parse": "show what a judge is shown and what is read in its texts",
     },
     "autoj_reward.commands.models": {"models": "list the models known by name"},
 }

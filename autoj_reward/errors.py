@@ -8,6 +8,7 @@ AutojError
 ├── ModelError           a model cannot be found, built or loaded
 ├── JournalError         the journal cannot be read or written
 ├── BudgetExceeded       too many judgements of a training run failed
+├── NoReward             one judgement failed, and its caller leaves out what has an error
 └── EngineError          the engine did not answer
     ├── InputRejected    this input can never be judged: do not retry
     └── EngineUnavailable  nobody answered before the deadline, or the engine died: retry elsewhere
@@ -75,3 +76,7 @@ class ReplicaLost(EngineUnavailable):
 
 class BudgetExceeded(AutojError):
     """Too many judgements of a training run failed; it stops rather than learn from noise."""
+
+
+class NoReward(AutojError):
+    """One judgement failed, for a caller that leaves out what has an error and takes no None."""

@@ -122,10 +122,9 @@ class Journal:
         Returns what is on record: an earlier one of this input, if that is ok, or if it failed as
         this one did.
         """
-        given = {"query": item.query, "responses": item.responses, "sample": item.sample}
-        given |= {"direct": True} if item.direct else {}
         key, outcome = judgement_key(judge, item), judgement.outcome.value
-        row = (key, judge, outcome, json.dumps(given), json.dumps(as_json(judgement)), time.time())
+        texts = json.dumps(item.record()), json.dumps(as_json(judgement))
+        row = (key, judge, outcome, *texts, time.time())
         if not self._execute(PUT, (*row, _key(*row))):
             return self.get(judge, [item]).get(item, judgement)
         # The file itself is never moved: others have it open, and its log goes by its name.
@@ -184,14 +183,20 @@ class Journal:
 
 
 def judgement_key(judge: str, item: JudgeInput) -> str:
-    """SHA-256 over the judge's fingerprint and the exact inputs."""
-    direct = ["direct"] if item.direct else []
-    return _key(judge, item.query, list(item.responses), item.sample, *direct)
+    """SHA-256 over the judge's fingerprint and the exact inputs. What an input does not have leaves
+    no trace, so that journals of before there was such a thing are still read."""
+    added: list[Any] = ["direct"] if item.direct else []
+    added += [{"context": dict(item.context)}] if item.context else []
+    return _key(judge, item.query, list(item.responses), item.sample, *added)
 
 
 def judgement_from_json(text: str) -> Judgement:
     """The inverse of json.dumps(as_json(judgement))."""
-    data = json.loads(text)
+    return judgement_of(json.loads(text))
+
+
+def judgement_of(data: dict[str, Any]) -> Judgement:
+    """The inverse of asdict(judgement), which JSON may have been through."""
     rating = data["rating"]
     if rating is not None:
         rating["distribution"] = _pairs(rating["distribution"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
+
+from autoj_reward.context import NOTHING, Context, context_of
 
 
 class Outcome(StrEnum):
@@ -45,12 +48,31 @@ class Candidate:
 
     policy_logprob: sequence log-probability under the policy (natural log), None if unknown.
     group_id: names the query's group; candidates of one group compete in best-of-N.
+    context: named texts that the judge's format shows beside the two, such as a reference.
     """
 
     query: str
     response: str
     policy_logprob: float | None = None
     group_id: str | None = None
+    context: Mapping[str, str] = NOTHING
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "context", context_of(self.context))
+
+
+class Contest(NamedTuple):
+    """Two responses to one query that are to be compared, and what the judge knows beside them."""
+
+    query: str
+    first: str
+    second: str
+    context: Mapping[str, str] = NOTHING
+
+    def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
+        """What a judge is asked: the pair as it is, then with swap in the other order."""
+        orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
+        return [JudgeInput(self.query, o, sample, context=self.context) for o in orders]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +81,7 @@ class JudgeInput:
 
     sample: which of k sampled critiques this is (0 when k is 1).
     direct: only the rating slot right after the prompt is read, whatever the judge else writes.
+    context: named texts that the judge's format shows beside query and responses.
     Raises ValueError for two responses with direct: comparisons have no rating slot.
     """
 
@@ -66,14 +89,28 @@ class JudgeInput:
     responses: tuple[str, ...]
     sample: int = 0
     direct: bool = False
+    context: Mapping[str, str] = NOTHING
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "context", context_of(self.context))
         if self.direct and len(self.responses) != 1:
             raise ValueError(f"direct reads the rating of one response, not {len(self.responses)}")
 
     @property
     def kind(self) -> str:
         return "single" if len(self.responses) == 1 else "pairwise"
+
+    @property
+    def untrusted(self) -> tuple[str, ...]:
+        """Every text that the judge is shown and that is not the format's own."""
+        return (self.query, *self.responses, *self.context.values())
+
+    def record(self) -> dict[str, Any]:
+        """As JSON holds it; without what it does not have."""
+        found: dict[str, Any] = {"query": self.query, "responses": list(self.responses)}
+        found["sample"] = self.sample
+        found |= {"direct": True} if self.direct else {}
+        return found | ({"context": dict(self.context)} if self.context else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +242,15 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One input row of a best-of-N job; `extra` holds the row's other fields, passed through."""
+    """One input row of a best-of-N job; `extra` holds the row's other fields, passed through, those
+    of the context among them."""
 
     line: int
     query: str
     responses: tuple[str, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    context: Context = NOTHING
 
 
 def as_json(value: Any) -> Any:

@@ -20,7 +20,6 @@ from pydantic import Field
 
 from autoj_reward.client.judging import judging
 from autoj_reward.config import JudgeConfig
-from autoj_reward.evaluate.critique_health import examine
 from autoj_reward.evaluate.labelled import (
     JudgeData,
     Rated,
@@ -36,6 +35,7 @@ from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement
+from experiments.critique_health import examine
 from experiments.study import Study, StudyConfig, command
 
 

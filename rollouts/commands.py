@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from autoj_reward.commands.flags import RUN, SET, STRICT, calling
+from typing import Any
+
+from autoj_reward.commands import plan as rates
+from autoj_reward.commands.flags import CONFIG, RUN, SET, STRICT, calling, command, flag
 
 TRAIN = "rollouts.train.main:main"
 
@@ -12,3 +15,18 @@ grpo = calling(TRAIN, RUN, SET, algorithm="grpo")
 rloo = calling(TRAIN, RUN, SET, algorithm="rloo")
 online_dpo = calling(TRAIN, RUN, SET, algorithm="online-dpo")
 rejection_sampling = calling(TRAIN, RUN, SET, algorithm="rejection-sampling")
+
+ACCELERATE = flag("--accelerate", metavar="FILE", help="accelerate's config that trains --config")
+PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, over that file's")
+
+
+@command(*rates.plan.flags, CONFIG, SET, ACCELERATE, PROCESSES)
+def plan(
+    config: str | None, sets: list[str], accelerate: str | None, processes: int | None, **keys: Any
+) -> int:
+    """The memory of a run file's engines and trainings, or without one the rates of a judge."""
+    if config is None:
+        return rates.plan.run(**keys)
+    from rollouts.plan import main
+
+    return main(config, sets, accelerate, processes, keys["gpu"], keys.get("as_json", False))

@@ -40,6 +40,8 @@ from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
+from experiments.speed.gpu_figures import GpuFiguresConfig
+from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
@@ -62,6 +64,7 @@ def written(folder: Path, data: Any) -> Path:
 KINDS: dict[str, type[Block]] = {
     "ablation": RewardAblationConfig,
     "best_of_": BestOfNConfig,
+    "math_": BestOfNConfig,
     "train_": TrainJudgeConfig,
     "train_default_scalar": TrainScalarConfig,
     "train_scalar": TrainScalarConfig,
@@ -93,6 +96,8 @@ KINDS: dict[str, type[Block]] = {
     "chaos": ChaosConfig,
     "edge": EdgeSpeedConfig,
     "gpu_throughput": GpuThroughputConfig,
+    "gpu_figures": GpuFiguresConfig,
+    "gpu_service": GpuServiceConfig,
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
@@ -152,9 +157,9 @@ def holds(shown: Any, given: Any) -> bool:
 def test_accelerate_reads_its_config() -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
-    [path] = ACCELERATE
-    config = load_config_from_file(str(path))
-    assert config.distributed_type == "FSDP" and config.fsdp_config["fsdp_version"] == 2
+    ddp, fsdp = (load_config_from_file(str(path)) for path in ACCELERATE)
+    assert ddp.distributed_type == "MULTI_GPU" and ddp.mixed_precision == "bf16"
+    assert fsdp.distributed_type == "FSDP" and fsdp.fsdp_config["fsdp_version"] == 2
 
 
 def test_there_are_configs() -> None:
@@ -166,7 +171,10 @@ def test_there_are_configs() -> None:
     [
         pytest.param({"ouput": 1}, "ouput", "journal, judge, output, policy", id="top"),
         pytest.param(
-            {"judge": {"modle": "x"}}, "judge.modle", "max_model_len, max_tokens", id="block"
+            {"judge": {"modle": "x"}},
+            "judge.modle",
+            "max_model_len, max_sequences, max_tokens",
+            id="block",
         ),
         pytest.param(
             {"judge": {"serve": {"replica": 2}}},

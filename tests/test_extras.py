@@ -12,7 +12,7 @@ from tests.test_imports import ROOT, SOURCES, imported, name_of
 
 CLIENT = {"httpx", "pydantic", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
-OPTIONAL = {"openrlhf", "verl"}
+OPTIONAL = {"areal", "nemo_gym", "openrlhf", "skyrl_gym", "verifiers", "verl"}
 """Where it runs inside them."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

@@ -66,6 +66,7 @@ inputs = st.builds(
     query=texts,
     responses=st.lists(texts, min_size=1, max_size=2).map(tuple),
     sample=st.integers(0, 63),
+    context=st.dictionaries(st.sampled_from(["reference", "rubric"]), texts, max_size=2),
 )
 
 
@@ -95,6 +96,7 @@ def test_every_judgement_comes_back_as_it_was(
         pytest.param("judge", JudgeInput("q", ("r", "")), id="one more response"),
         pytest.param("judge", JudgeInput("q", ("r",), 1), id="sample"),
         pytest.param("judge", JudgeInput("q", ("r",), direct=True), id="direct"),
+        pytest.param("judge", JudgeInput("q", ("r",), context={"reference": "r"}), id="context"),
         pytest.param("judgeq", JudgeInput("", ("r",)), id="text moved over a border"),
     ],
 )

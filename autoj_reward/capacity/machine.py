@@ -28,12 +28,14 @@ class Machine(Block):
 
     tflops: dense peak in 10^12 operations a second, a multiplication and an addition being two.
     bandwidth_gbs: of its memory, 10^9 bytes a second. device: the name its driver reports.
+    capability: its compute capability.
     """
 
     tflops: dict[Precision, float] = Field(min_length=1)
     memory_gib: float = Field(gt=0)
     bandwidth_gbs: float = Field(gt=0)
     device: str | None = None
+    capability: tuple[int, int] = (9, 0)
 
     def peak(self, precision: Precision) -> float:
         """Operations a second. fp8 without fp8 units computes in bf16; raises ConfigError where

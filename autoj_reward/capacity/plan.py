@@ -56,7 +56,7 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
             "weight_bytes": shape.weight_bytes(config.weights),
             "kv_bytes_a_token": kv_bytes,
         },
-        "device": {"name": config.gpu, **machine.model_dump(exclude={"device"})},
+        "device": {"name": config.gpu, **machine.model_dump(exclude={"device", "capability"})},
         "serving": config.model_dump(include=set(Serving.model_fields)),
         "lengths": config.model_dump(include=set(Lengths.model_fields)),
         "rates": [_rate(shape, machine, config, name) for name in works(config)],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
 from functools import partial
 
 from autoj_reward.client.backend import Backend
@@ -16,7 +16,7 @@ from autoj_reward.client.slots import Slots
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Outcome
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
 Progress = Callable[[Judgement, bool], None]
 """Called once for every judge input that is answered: (judgement, read from the journal?)."""
@@ -89,20 +89,18 @@ class RewardClient:
         """
         k = 1 if direct else self.critiques
         items = [
-            JudgeInput(c.query, (c.response,), s, direct) for c in candidates for s in range(k)
+            JudgeInput(c.query, (c.response,), s, direct, c.context)
+            for c in candidates
+            for s in range(k)
         ]
         answers = await self.judge(items)
         return [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
 
     async def compare(
-        self, pairs: Sequence[tuple[str, str, str]], *, swap: bool = True
+        self, pairs: Sequence[Contest | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
-        """Compare (query, first, second) triples, in both orders unless swap is False."""
-        items = []
-        for query, first, second in pairs:
-            items.append(JudgeInput(query, (first, second)))
-            if swap:
-                items.append(JudgeInput(query, (second, first)))
+        """Compare pairs, or (query, first, second) triples, in both orders unless swap is False."""
+        items = [item for pair in pairs for item in Contest(*pair).inputs(swap)]
         answers = await self.judge(items)
         step = 2 if swap else 1
         return [
@@ -181,12 +179,13 @@ class RewardClient:
         await asyncio.gather(*stopped, return_exceptions=True)
 
     def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
-        by_query: dict[str, list[JudgeInput]] = {}
+        """What shares the judge's prompt up to the responses, in pieces of at most `chunk`."""
+        alike: dict[Hashable, list[JudgeInput]] = {}
         for item in items:
-            by_query.setdefault(item.query, []).append(item)
+            alike.setdefault((item.query, item.context), []).append(item)
         return [
             group[n : n + self.chunk]
-            for group in by_query.values()
+            for group in alike.values()
             for n in range(0, len(group), self.chunk)
         ]
 

@@ -16,6 +16,7 @@ from autoj_reward.extras import from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import compares, critiques_of
+from autoj_reward.models.settings import max_ongoing
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ async def open_judge(
     journal: Journal | None = None,
     progress: Progress | None = None,
     cluster: Cluster | None = None,
+    gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
     """A client of the judge that the config describes; what was started stops at the end.
 
-    cluster: where to put replicas; by default one of its own, gone at the end.
+    cluster: where to put replicas; by default one of its own, gone at the end. gpus: what the Ray
+    of its own sees, as CUDA_VISIBLE_DEVICES has it.
 
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
@@ -49,7 +52,7 @@ async def open_judge(
         await replica.start()
         client = RewardClient(
             LocalBackend(replica),
-            max_in_flight=serving.max_ongoing,
+            max_in_flight=max_ongoing(config, 0),
             deadline_s=serving.deadline_s,
             **options,  # type: ignore[arg-type]
         )
@@ -62,12 +65,12 @@ async def open_judge(
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
 
-    where = cluster or Cluster()
+    where = cluster or Cluster(gpus)
     try:
         backend = where.deploy_judge(config)
         client = RewardClient(
             backend,
-            max_in_flight=serving.max_ongoing * backend.replicas,
+            max_in_flight=backend.max_ongoing * backend.replicas,
             deadline_s=serving.deadline_s,
             **options,  # type: ignore[arg-type]
         )
@@ -106,7 +109,7 @@ async def open_service(
         journal=journal,
         critiques=critiques_of(judge),
         compares=compares(judge),
-        max_in_flight=judge.serve.max_ongoing,
+        max_in_flight=max_ongoing(judge, 0),
         deadline_s=judge.serve.deadline_s,
         progress=progress,
     )
@@ -119,13 +122,13 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: JudgedConfig, *, journal: Journal | None = None
+    config: JudgedConfig, *, journal: Journal | None = None, gpus: str | None = None
 ) -> AsyncIterator[RewardClient]:
     """The judge of a reward or of one part: the running service, or one that starts and stops with
-    it."""
+    it. gpus: what a Ray that starts with it sees, as CUDA_VISIBLE_DEVICES has it."""
     if config.service:
         opened = open_service(config.service, config.judge, journal=journal)
     else:
-        opened = open_judge(config.judge, journal=journal)
+        opened = open_judge(config.judge, journal=journal, gpus=gpus)
     async with opened as client:
         yield client

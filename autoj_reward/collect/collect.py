@@ -25,7 +25,7 @@ from tqdm import tqdm
 from autoj_reward.collect.answers import AnswerLog
 from autoj_reward.collect.config import CollectConfig
 from autoj_reward.collect.intake import Dropped, measured_queries, take_in
-from autoj_reward.collect.protocols import PROTOCOLS, Result
+from autoj_reward.collect.protocols import Result, judged
 from autoj_reward.collect.sources import Preference, read_preferences
 from autoj_reward.collect.statistics import render_statistics, statistics
 from autoj_reward.collect.teacher import OutOfBudget, open_teacher
@@ -93,7 +93,7 @@ def prepare(config: CollectConfig, known: Registry) -> Work:
 async def collect(config: CollectConfig, work: Work, known: Registry) -> dict[str, Any]:
     """Ask the teacher and write the output folder; returns its statistics."""
     claim(config.output, config, changeable={"output", "budget", "per_scenario", "teacher"})
-    fmt, protocol = load_format(FORMAT), PROTOCOLS[config.protocol]
+    fmt = load_format(FORMAT)
     log = AnswerLog(config.output / "answers.jsonl")
     goal = sum(min(config.per_scenario, len(rows)) for rows in work.rows.values())
     try:
@@ -101,7 +101,7 @@ async def collect(config: CollectConfig, work: Work, known: Registry) -> dict[st
             async with open_teacher(config.teacher, log, config.budget) as teacher:
 
                 async def ask(row: Preference, scenario: Scenario) -> Result:
-                    result = await protocol(teacher, row, scenario, fmt)
+                    result = await judged(config.protocol, teacher, row, scenario, fmt)
                     bar.update(result.training is not None)
                     return result
 
@@ -171,28 +171,19 @@ def _by_scenario(
 
 def _write(
     config: CollectConfig,
-    results: Iterable[Result],
+    results: Sequence[Result],
     dropped: Iterable[Dropped],
     found: dict[str, Any],
 ) -> None:
-    results = list(results)
     kept = (result.training for result in results if result.training is not None)
     write_jsonl(config.output / f"{config.protocol}.jsonl", kept)
-    aside = [_aside(d.row, d.reason, "") for d in dropped]
-    aside += [_aside(r.row, str(r.reason), r.answer) for r in results if r.reason is not None]
-    write_jsonl(config.output / "set_aside.jsonl", aside)
+    aside = [(d.row, d.reason, "") for d in dropped]
+    aside += [(r.row, str(r.reason), r.answer) for r in results if r.reason is not None]
+    write_jsonl(config.output / "set_aside.jsonl", (_aside(*each) for each in aside))
     write_json(config.output / "statistics.json", found)
     write_text(config.output / "statistics.md", render_statistics(found))
 
 
 def _aside(row: Preference, reason: str, answer: str) -> dict[str, Any]:
-    return {
-        "reason": reason,
-        "source_dataset": row.source,
-        "file": row.file,
-        "line": row.line,
-        "query": row.query,
-        "responses": row.responses,
-        "label": row.label,
-        "answer": answer,
-    }
+    told = {name: getattr(row, name) for name in ("file", "line", "query", "responses", "label")}
+    return {"reason": reason, "source_dataset": row.source} | told | {"answer": answer}

@@ -40,7 +40,8 @@ def _variant(name: str, scenario: Scenario) -> str:
 
 
 def _prompt(name: str, values: dict[str, Part], scenario: Scenario | None) -> Prompt:
-    user = Message("user", fill(_template(name), values))
+    placed = {place: (part,) for place, part in values.items()}
+    user = Message("user", fill(_template(name), placed))
     if scenario is None:
         return (user,)
     return (Message("system", (Part(system_message(scenario)),)), user)

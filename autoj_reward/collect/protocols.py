@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from autoj_reward.collect.answers import Answer
 from autoj_reward.collect.prompts import critique_prompt, merge_prompt, pairwise_prompt
@@ -25,6 +25,8 @@ from autoj_reward.prompts.render import Prompt, render
 from autoj_reward.scenarios import Scenario
 from autoj_reward.types import JudgeInput
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -37,7 +39,8 @@ class Result:
     answer: str = ""
 
 
-Protocol = Callable[[Teacher, Preference, Scenario, JudgeFormat], Awaitable[Result]]
+Protocol = Callable[[Teacher, Preference, Scenario, JudgeFormat], Awaitable[dict[str, Any]]]
+"""What a row's training row has besides scenario and source; raises _Aside for one of no use."""
 
 
 class _Aside(Exception):
@@ -48,83 +51,74 @@ class _Aside(Exception):
         self.reason, self.answer = reason, answer
 
 
-async def compare(
-    teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
+async def judged(
+    protocol: str, teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
 ) -> Result:
-    """One question; kept if the teacher decides as people did (paper, section 3.3, Pairwise)."""
+    """Ask the questions of a protocol about a row."""
     try:
-        if row.label is None:
-            raise _Aside(Reason.NO_LABEL)
-        message = _message(row.query, row.responses, fmt)
-        prompt = pairwise_prompt(row.query, row.responses, scenario)
-        raw = await _ask(teacher, prompt, "pairwise", row, scenario)
-        found = unify_comparison(raw, fmt)
-        if isinstance(found, Reason):
-            raise _Aside(found, raw)
-        if found.verdict is not row.label:
-            raise _Aside(Reason.DISAGREES, raw)
+        found = await PROTOCOLS[protocol](teacher, row, scenario, fmt)
     except _Aside as aside:
         return Result(row, None, aside.reason, aside.answer)
-    label = LABELS.index(found.verdict)
-    return Result(
-        row,
-        {
-            "usrmsg": message,
-            "target_output": found.text,
-            "gt_label": label,
-            "pred_label": label,
-            "scenario": scenario.name,
-            "source_dataset": row.source,
-        },
-    )
+    return Result(row, found | {"scenario": scenario.name, "source_dataset": row.source})
 
 
-async def criticise(
+async def _compare(
     teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
-) -> Result:
+) -> dict[str, Any]:
+    """One question; kept if the teacher decides as people did (paper, section 3.3, Pairwise)."""
+    if row.label is None:
+        raise _Aside(Reason.NO_LABEL)
+    message = _message(row.query, row.responses, fmt)
+    prompt = pairwise_prompt(row.query, row.responses, scenario)
+    raw = await _ask(teacher, prompt, "pairwise", row, scenario)
+    found = _usable(unify_comparison(raw, fmt), raw)
+    if found.verdict is not row.label:
+        raise _Aside(Reason.DISAGREES, raw)
+    label = LABELS.index(found.verdict)
+    return {
+        "usrmsg": message,
+        "target_output": found.text,
+        "gt_label": label,
+        "pred_label": label,
+    }
+
+
+async def _criticise(
+    teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
+) -> dict[str, Any]:
     """Three questions: critiques with and without the criteria, then both combined and a rating
     (paper, section 3.3, Single-response)."""
     response = chosen_response(row)
-    try:
-        message = _message(row.query, (response,), fmt)
-        prompts = [
-            critique_prompt(row.query, response, scenario, with_criteria)
-            for with_criteria in (True, False)
-        ]
-        answers = await asyncio.gather(
-            _ask(teacher, prompts[0], "critique_with_criteria", row, scenario),
-            _ask(teacher, prompts[1], "critique_without_criteria", row, scenario),
-            return_exceptions=True,
-        )
-        critiques = []
-        for raw in answers:
-            if isinstance(raw, BaseException):
-                raise raw
-            critique = clean_critique(raw, fmt)
-            if isinstance(critique, Reason):
-                raise _Aside(critique, raw)
-            critiques.append(critique)
-        first, second = critiques
-        prompt = merge_prompt(row.query, response, (first, second))
-        raw = await _ask(teacher, prompt, "merge", row, scenario)
-        found = unify_rating(raw, fmt)
-        if isinstance(found, Reason):
-            raise _Aside(found, raw)
-    except _Aside as aside:
-        return Result(row, None, aside.reason, aside.answer)
-    return Result(
-        row,
-        {
-            "usrmsg": message,
-            "target_output": found.text,
-            "pred_score": f"{found.rating:g}",
-            "scenario": scenario.name,
-            "source_dataset": row.source,
-        },
-    )
+    message = _message(row.query, (response,), fmt)
+    prompts = {
+        "critique_with_criteria": critique_prompt(row.query, response, scenario, True),
+        "critique_without_criteria": critique_prompt(row.query, response, scenario, False),
+    }
+    asked = (_ask(teacher, prompt, stage, row, scenario) for stage, prompt in prompts.items())
+    critiques = []
+    for raw in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(raw, BaseException):
+            raise raw
+        critiques.append(_usable(clean_critique(raw, fmt), raw))
+    first, second = critiques
+    prompt = merge_prompt(row.query, response, (first, second))
+    raw = await _ask(teacher, prompt, "merge", row, scenario)
+    found = _usable(unify_rating(raw, fmt), raw)
+    return {
+        "usrmsg": message,
+        "target_output": found.text,
+        "pred_score": f"{found.rating:g}",
+    }
 
 
-PROTOCOLS: dict[str, Protocol] = {"pairwise": compare, "single": criticise}
+def _usable(found: T | Reason, raw: str) -> T:
+    """What was read in an answer; _Aside where it is a reason against it."""
+    if isinstance(found, Reason):
+        raise _Aside(found, raw)
+    return found
+
+
+PROTOCOLS: dict[str, Protocol] = {"pairwise": _compare, "single": _criticise}
 
 
 def questions(protocol: str, row: Preference, scenario: Scenario) -> tuple[Prompt, ...]:

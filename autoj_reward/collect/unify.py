@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from autoj_reward.collect.english import is_english
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
-from autoj_reward.prompts.format import JudgeFormat, Slot
+from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.prompts.slots import Slot
 from autoj_reward.types import Verdict
 
 

@@ -25,11 +25,18 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     from autoj_reward.config import ScoreConfig, load_config
     from autoj_reward.evaluate.ask import rate_all
     from autoj_reward.io.rows import read_texts, require_usable
+    from autoj_reward.models import context_asked
+    from autoj_reward.types import Candidate
 
     checked = load_config(ScoreConfig, config, sets)
-    rows = read_texts(source, "query", "response")
+    wanted = context_asked(checked.judge, checked.columns, "single")
+    rows = read_texts(source, "query", "response", asked=wanted)
     require_usable(rows, source, strict)
-    asked = [row.texts for row in rows.rows]
+    asked = [
+        Candidate(query, response, context=row.context)
+        for row in rows.rows
+        for query, response in [row.texts]
+    ]
     with _claimed(checked.judge, output):
         found = rate_all(checked.judge, _journal(output), asked, "judging")
         return _write(output, rows, [rating_fields(judgement) for judgement in found])
@@ -41,11 +48,18 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     from autoj_reward.config import ScoreConfig, load_config
     from autoj_reward.evaluate.ask import compare_all
     from autoj_reward.io.rows import read_texts, require_usable
+    from autoj_reward.models import context_asked
+    from autoj_reward.types import Contest
 
     checked = load_config(ScoreConfig, config, sets)
-    rows = read_texts(source, "query", "response_1", "response_2")
+    wanted = context_asked(checked.judge, checked.columns, "pairwise")
+    rows = read_texts(source, "query", "response_1", "response_2", asked=wanted)
     require_usable(rows, source, strict)
-    asked = [row.texts for row in rows.rows]
+    asked = [
+        Contest(query, first, second, row.context)
+        for row in rows.rows
+        for query, first, second in [row.texts]
+    ]
     with _claimed(checked.judge, output):
         found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
         return _write(output, rows, [verdict_fields(comparison) for comparison in found])

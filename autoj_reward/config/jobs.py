@@ -24,6 +24,8 @@ class BestOfNConfig(Block):
     policy: who answers rows without `responses`; null if every row brings its own.
     view: the number that ranks candidates; `auto` is the one that is known to order this judge's
         candidates best, else `rating`. tie_break: what decides among equals, in order.
+    columns: column of the input by context field of the judge's format, where it has another name,
+        such as `reference: answer`.
     budget: share of the tokens that full judging of a query would write. Critiques then go only to
         candidates that can still win, and the rest is abandoned and recorded as such. null: full
         judging.
@@ -34,6 +36,7 @@ class BestOfNConfig(Block):
     journal: Path | None = None
     policy: PolicyConfig | None = None
     judge: JudgeConfig = JudgeConfig()
+    columns: dict[str, str] = Field(default_factory=dict)
     view: View | Literal["auto"] = "auto"
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
     budget: float | None = Field(None, gt=0, le=1)
@@ -55,7 +58,9 @@ class BestOfNConfig(Block):
 
 
 class ScoreConfig(Block):
-    """`autoj score` and `autoj compare`: only the judge is configured; files come by flag."""
+    """`autoj score` and `autoj compare`: the judge, and `columns` as for best-of-N; files come by
+    flag."""
 
     judge: JudgeConfig = JudgeConfig()
+    columns: dict[str, str] = Field(default_factory=dict)
     swap: bool = True

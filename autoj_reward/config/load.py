@@ -21,6 +21,11 @@ def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()
     path None starts from an empty config. Relative paths inside stay relative to the working
     directory. Raises ConfigError naming file, key, value and what was expected.
     """
+    return check(kind, read_config(path, sets), str(path or "command line"))
+
+
+def read_config(path: str | Path | None, sets: Sequence[str]) -> dict[str, Any]:
+    """A YAML config with its overrides, not yet checked. Raises ConfigError for what is none."""
     data: Any = {}
     if path is not None:
         try:
@@ -34,7 +39,7 @@ def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()
         raise ConfigError(f"{path}: the config must be a mapping, not {type(data).__name__}")
     for item in sets:
         _override(data, item)
-    return check(kind, data, str(path or "command line"))
+    return data
 
 
 def check(kind: type[T], data: dict[str, Any], source: str) -> T:

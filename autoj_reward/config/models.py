@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config.block import Block
 
+Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
 OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
 
 
@@ -18,9 +19,15 @@ class EngineConfig(Block):
         know; `openai` asks an OpenAI-compatible endpoint; `fake` is a scripted engine for tests and
         dry runs.
     model: `default`, a name on the model hub, or a local folder.
-    dtype: `auto` is float32 on a CPU (verdicts do not change with the batch) and bfloat16 on GPUs.
+    dtype: `auto` is float32 on a CPU (verdicts do not change with the batch), bfloat16 on GPUs, and
+        float16 on those before Ampere.
     max_model_len: context in tokens, prompt and output together.
-    kv_cache_gib: KV cache of one CPU replica; a GPU uses `gpu_memory_utilization` instead.
+    gpu_memory_utilization: share of a GPU for weights, KV cache and what a step needs. vLLM
+        measures the whole GPU for it, so replicas that share one state `kv_cache_gib`.
+    kv_cache_gib: KV cache of one replica, on each of its GPUs, whatever else they hold. None: 2 on
+        a CPU, and what `gpu_memory_utilization` leaves on a GPU.
+    max_sequences, max_batched_tokens: sequences that an engine runs at once, and tokens of one
+        step; None: by device and KV cache (docs/capacity.md).
     base_url, api_key_env: endpoint address and the environment variable that holds its key.
     tokenizer: with `openai`, a local tokenizer for the served model. Prompts then travel as token
         ids, which makes control tokens impossible and rating distributions available.
@@ -35,7 +42,9 @@ class EngineConfig(Block):
     max_model_len: int = Field(4096, ge=64)
     tensor_parallel: int = Field(1, ge=1)
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
-    kv_cache_gib: float = Field(2.0, gt=0)
+    kv_cache_gib: float | None = Field(None, gt=0)
+    max_sequences: int | None = Field(None, ge=1)
+    max_batched_tokens: int | None = Field(None, ge=1)
     trust_remote_code: bool = False
     base_url: str | None = None
     api_key_env: str | None = None
@@ -61,7 +70,7 @@ class ReplicaConfig(Block):
         `replicas`. None: always `replicas`.
     num_gpus, num_cpus: resources of one replica; fractions share a GPU. None: one GPU per
         tensor-parallel rank if there are GPUs, and half a CPU core otherwise.
-    max_ongoing: candidates that one replica takes at a time.
+    max_ongoing: candidates that one replica takes at a time; None: by what its engine runs at once.
     deadline_s: seconds after which a candidate is given up as `unavailable`.
     """
 
@@ -69,7 +78,7 @@ class ReplicaConfig(Block):
     max_replicas: int | None = Field(None, ge=1)
     num_gpus: float | None = Field(None, ge=0)
     num_cpus: float | None = Field(None, ge=0)
-    max_ongoing: int = Field(256, ge=1)
+    max_ongoing: int | None = Field(None, ge=1)
     deadline_s: float = Field(1800.0, gt=0)
 
     @model_validator(mode="after")
@@ -103,7 +112,7 @@ class JudgeConfig(EngineConfig):
     """
 
     format: str = "auto"
-    wrapper: Literal["auto", "chat", "llama2", "none"] = "auto"
+    wrapper: Wrapper = "auto"
     critique: bool = True
     direct: bool = False
     critiques: int = Field(1, ge=1, le=64)
@@ -131,8 +140,12 @@ class JudgeConfig(EngineConfig):
 
 
 class PolicyConfig(EngineConfig):
-    """The policy that samples n responses a query (paper, section 6.3: n = 32, temperature 1)."""
+    """The policy that samples n responses a query (paper, section 6.3: n = 32, temperature 1).
 
+    wrapper: how a query becomes a chat turn; `auto` goes by model name, else `chat`.
+    """
+
+    wrapper: Wrapper = "auto"
     n: int = Field(32, ge=1, le=1024)
     temperature: float = Field(1.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)

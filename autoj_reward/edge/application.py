@@ -24,7 +24,9 @@ from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import compares, critiques_of, on_gpus
+from autoj_reward.models import compares, critiques_of
+from autoj_reward.models.device import Device
+from autoj_reward.models.settings import dtype_on, max_ongoing
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 
@@ -55,7 +57,7 @@ class _Edge:
             RayBackend(self._judge, judge_name(judge), most),
             critiques=critiques_of(judge),
             compares=compares(judge),
-            max_in_flight=judge.serve.max_ongoing * most,
+            max_in_flight=max_ongoing(judge, _gpus_each(judge)) * most,
             deadline_s=judge.serve.deadline_s,
         )
         token = kept_token(self._config.token_env, self._config.token_file)
@@ -68,12 +70,11 @@ def build(args: dict[str, Any]) -> Any:
     judge, serving = config.judge, config.judge.serve
     if serving.replicas == "auto":
         raise ConfigError("args: judge.serve.replicas: give a number; nodes may still be missing")
-    gpus = serving.num_gpus
-    if gpus is None:
-        gpus = float(judge.tensor_parallel) if judge.on_replicas else 0.0
-    judge = on_gpus(judge, gpus)
+    gpus = _gpus_each(judge)
+    if gpus:  # on this node there may be none
+        judge = judge.model_copy(update={"dtype": dtype_on(judge, Device("cuda"))})
     config = config.model_copy(update={"judge": judge})
-    replicas = deployment_of(ServedJudge, "judge", serving, serving.replicas, gpus).bind(judge)
+    replicas = deployment_of(ServedJudge, "judge", judge, serving.replicas, gpus).bind(judge)
     edge = serve.deployment(
         serve.ingress()(_Edge),
         name="edge",
@@ -83,3 +84,9 @@ def build(args: dict[str, Any]) -> Any:
         ray_actor_options={"num_cpus": 1},
     )
     return edge.bind(replicas, config)
+
+
+def _gpus_each(judge: JudgeConfig) -> float:
+    if judge.serve.num_gpus is not None:
+        return judge.serve.num_gpus
+    return float(judge.tensor_parallel) if judge.on_replicas else 0.0

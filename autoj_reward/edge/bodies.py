@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from autoj_reward.config import TieBreak, View
+from autoj_reward.context import NAME, NOTHING, OWN, Context
 from autoj_reward.types import Comparison, Judgement, Selection
 
 MAX_INPUTS = 1024
@@ -33,10 +34,49 @@ def _text(value: Any) -> str:
 Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 
 
+def _context(value: Any) -> Context:
+    if not isinstance(value, dict):
+        raise ValueError("a context is an object of texts by name")
+    return Context({name: _text(text) for name, text in value.items()})
+
+
+Known = Annotated[
+    Context,
+    PlainValidator(_context),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{NAME.pattern}$", "not": {"enum": list(OWN)}},
+            "additionalProperties": {"type": "string"},
+            "default": {},
+        }
+    ),
+]
+"""Named texts that the judge's format shows beside query and responses."""
+
+
 class Body(BaseModel):
     """A request body: every unknown field is an error, and no value is bent into another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Part(BaseModel):
+    """A part of a message. Those that are text are read."""
+
+    type: Text
+    text: Text = ""
+
+
+class Turn(BaseModel):
+    """One message of a conversation. content: text, or parts of which the text ones are read."""
+
+    role: Text
+    content: Text | list[Part] | None = None
+
+
+Turns = Annotated[list[Turn], Field(min_length=1, max_length=MAX_INPUTS)]
+"""The messages of a conversation."""
 
 
 class Item(Body):
@@ -47,6 +87,7 @@ class Item(Body):
     responses: list[Text] = Field(min_length=1, max_length=2)
     sample: int = Field(0, ge=0, le=2**31 - 1)
     direct: bool = False
+    context: Known = NOTHING
 
     @model_validator(mode="after")
     def _one(self) -> Item:
@@ -66,6 +107,7 @@ class Response(Body):
 
     query: Text
     response: Text
+    context: Known = NOTHING
 
 
 class Candidates(Body):
@@ -80,6 +122,7 @@ class Pair(Body):
     query: Text
     first: Text
     second: Text
+    context: Known = NOTHING
 
 
 class Pairs(Body):
@@ -98,6 +141,7 @@ class Group(Body):
 
     query: Text
     responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
+    context: Known = NOTHING
     policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
     view: View = "rating"
     tie_break: list[TieBreak] = Field(

@@ -2,7 +2,7 @@
 
 uvicorn bounds neither how many there are nor how long one takes over the head of a request or over
 reading its answer. Here a newcomer is always let in: where there are too many, the one that has
-waited longest without a request under way makes room for it.
+waited longest without a request under way makes room for it, first of those that never had one.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Connections:
 
     def __init__(self, listening: socket.socket, most: int) -> None:
         self._listening, self._most = listening, most
+        # Without a request under way, longest first: those that never had one, and the others.
+        self._strangers: dict[Watched, float] = {}
         self._idle: dict[Watched, float] = {}
         self._all: set[Watched] = set()
         self._taking: set[asyncio.Task[Any]] = set()
@@ -112,8 +114,6 @@ class Connections:
                 self._start(self._accept_again())
                 return
             taken.setblocking(False)
-            if len(self._all) + len(self._taking) > self._most:
-                self._drop_oldest()
             self._start(self._loop.connect_accepted_socket(self._make, taken))
 
     async def _accept_again(self) -> None:
@@ -121,7 +121,7 @@ class Connections:
         self._loop.add_reader(self._listening, self._accept)
 
     def _drop_oldest(self) -> None:
-        for connection in self._idle:
+        for connection in self._strangers or self._idle:
             connection.drop()
             return
 
@@ -130,20 +130,25 @@ class Connections:
         while True:
             await asyncio.sleep(1.0)
             late = self._loop.time() - HEAD_S
-            for connection in [c for c, since in self._idle.items() if since < late]:
-                connection.drop()
+            for waiting in (self._strangers, self._idle):
+                for connection in [c for c, since in waiting.items() if since < late]:
+                    connection.drop()
 
     def waits(self, connection: Watched) -> None:
         """A connection is there without a request under way."""
         self._all.add(connection)
-        self._idle[connection] = self._loop.time()
+        waiting = self._strangers if connection.cycle is None else self._idle
+        waiting[connection] = self._loop.time()
+        if len(self._all) > self._most:
+            self._drop_oldest()
 
     def works(self, connection: Watched) -> None:
         """A request of it is under way."""
+        self._strangers.pop(connection, None)
         self._idle.pop(connection, None)
 
     def gone(self, connection: Watched) -> None:
-        self._idle.pop(connection, None)
+        self.works(connection)
         self._all.discard(connection)
 
 

@@ -1,11 +1,15 @@
 """The HTTP edge: a FastAPI app that judges through a RewardClient.
 
-    POST /v1/score      {"candidates": [{"query", "response"}]} -> {"judgements": [...]}
-    POST /v1/compare    {"pairs": [{"query", "first", "second"}], "swap": true}
+    POST /v1/score      {"candidates": [{"query", "response", "context"}]}
+                        -> {"judgements": [...]}
+    POST /v1/compare    {"pairs": [{"query", "first", "second", "context"}], "swap": true}
                         -> {"comparisons": [...]}
-    POST /v1/best_of_n  {"query", "responses": [...]} -> {"selection": {...}, "judgements": [...]}
+    POST /v1/best_of_n  {"query", "responses": [...], "context"}
+                        -> {"selection": {...}, "judgements": [...]}
+    POST /v1/chat/completions  RewardBench's prompts: see `chat.py`
     GET  /v1/judge      -> {"judge": fingerprint}
-    POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct"}]}
+    POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
+                         "context"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
                         {"unavailable" | "lost" | "error": reason}, and the caller asks again
     GET  /healthz, /readyz, /metrics, /docs, /openapi.json
@@ -15,9 +19,10 @@ behind Serve's own proxy. The proxy answers 500 for what was in flight on a repl
 no journal and coalesces nothing, and would be one more process and one more copy of every body.
 Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
 
-A text that cannot be judged costs its own input: see `refusal.py`. `/v1/judge` is for other
-RewardClients: nothing there decides how long to wait or what to retry, since the asking side does,
-as it does for Ray. See `guard.py` for token, limits and deadlines.
+`context`, which may be left out, holds named texts such as a reference; the judge's format says
+which it shows. A text that cannot be judged costs its own input: see `refusal.py`. `/v1/judge` is
+for other RewardClients: nothing there decides how long to wait or what to retry, since the asking
+side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
-from autoj_reward.edge import bodies
+from autoj_reward.edge import bodies, chat
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
@@ -53,7 +58,7 @@ from autoj_reward.errors import (
 from autoj_reward.logs import LOG
 from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, as_json
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, as_json
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)
@@ -90,34 +95,38 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     async def rate(candidates: Sequence[Candidate]) -> list[Judgement]:
         def refusal(candidate: Candidate) -> Judgement | None:
-            return refused((candidate.query, candidate.response), client.backend.judge)
+            texts = (candidate.query, candidate.response, *candidate.context.values())
+            return refused(texts, client.backend.judge)
 
         judgements = await answered(candidates, refusal, client.rate)
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated([c.query for c in candidates], judgements)
         return judgements
 
-    async def compare(pairs: Sequence[tuple[str, str, str]], swap: bool = True) -> list[Comparison]:
-        def refusal(pair: tuple[str, str, str]) -> Comparison | None:
-            own = refused(pair, client.backend.judge)
+    async def compare(pairs: Sequence[Contest], swap: bool = True) -> list[Comparison]:
+        def refusal(pair: Contest) -> Comparison | None:
+            own = refused((*pair[:3], *pair.context.values()), client.backend.judge)
             return swap_consistent(own, own if swap else None) if own else None
 
         found = await answered(pairs, refusal, partial(client.compare, swap=swap))
         metrics.compared(found)
         metrics.judged(
-            (order, pair[1:]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
+            (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
         )
         return found
 
     @app.post("/v1/score", response_model=bodies.Scored)
     async def score(body: bodies.Candidates) -> Response:
         require_inputs(len(body.candidates) * client.critiques, "candidates")
-        judgements = await rate([Candidate(c.query, c.response) for c in body.candidates])
+        judgements = await rate(
+            [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
+        )
         return answer(as_json(bodies.Scored(tuple(judgements))))
 
     @app.post("/v1/compare", response_model=bodies.Compared)
     async def compare_pairs(body: bodies.Pairs) -> Response:
-        found = await compare([(p.query, p.first, p.second) for p in body.pairs], body.swap)
+        asked = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
+        found = await compare(asked, body.swap)
         return answer(as_json(bodies.Compared(tuple(found))))
 
     @app.post("/v1/best_of_n", response_model=bodies.Chosen)
@@ -127,7 +136,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         unknown: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or unknown
         candidates = [
-            Candidate(body.query, response, logprob)
+            Candidate(body.query, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
         ]
         judgements = await rate(candidates)
@@ -143,13 +152,18 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
         )
 
+    chat.add_route(app, lambda: client.backend.judge, compare)
+
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
         return answer({"judge": client.backend.judge})
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.Items) -> StreamingResponse:
-        asked = [JudgeInput(i.query, tuple(i.responses), i.sample, i.direct) for i in body.items]
+        asked = [
+            JudgeInput(i.query, tuple(i.responses), i.sample, i.direct, i.context)
+            for i in body.items
+        ]
         return StreamingResponse(
             _lines(client, asked, metrics),
             headers={JUDGE_HEADER: client.backend.judge},
@@ -173,7 +187,7 @@ async def _lines(
 
     asked = []
     for index, item in enumerate(items):
-        if own := refused((item.query, *item.responses), client.backend.judge):
+        if own := refused(item.untrusted, client.backend.judge):
             yield line(index, own)
         else:
             asked.append(index)

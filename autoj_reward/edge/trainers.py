@@ -2,6 +2,7 @@
 
     POST /reward      {"prompt", "response", "label"?} -> a number
     POST /get_reward  {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
+    POST /v1/responses  as NeMo Gym's genrm_compare asks: see `genrm.py`
 
 A judgement that fails gets the fallback of the service's `reward.failures`, until the budget of the
 run that asks is spent: see `runs.py`.
@@ -11,20 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
-from autoj_reward.edge.bodies import MAX_INPUTS, Body, Text
+from autoj_reward.edge import genrm
+from autoj_reward.edge.bodies import MAX_INPUTS, Body, Text, Turns
 from autoj_reward.edge.refusal import require_inputs
 from autoj_reward.edge.runs import RUN_HEADER, Runs, run_name
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models import critiques_of
 from autoj_reward.trainer.failures import Budgets
+from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.slime import numbers
 from autoj_reward.types import Judgement
 
 
@@ -37,20 +39,6 @@ class Query(BaseModel):
     labels: list[Any] | None = None
 
 
-class Part(BaseModel):
-    """A part of a message. Those of type `text` are read."""
-
-    type: Text
-    text: Text = ""
-
-
-class Turn(BaseModel):
-    """One message of a conversation. content: text, or parts of which the text ones are read."""
-
-    role: Text
-    content: Text | list[Part] | None = None
-
-
 class Said(Body):
     """The body of POST /reward.
 
@@ -58,7 +46,7 @@ class Said(Body):
     the text to rate. label: accepted and not used.
     """
 
-    prompt: Text | Annotated[list[Turn], Field(min_length=1, max_length=MAX_INPUTS)]
+    prompt: Text | Turns
     response: Text
     label: Any = None
 
@@ -68,7 +56,7 @@ Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 
 
 def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
-    """Both routes on a service. 422 for a lone row where the service's config needs its group, 503
+    """The routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
     runs = Runs(model.config)
     inputs_each = sum(critiques_of(own.judge) for own in model.config.judged.values())
@@ -108,3 +96,9 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
         with answering():
             [number] = await numbers(model, [(prompt, body.response)], budgets(request))
             return number
+
+    @app.post("/v1/responses")
+    async def pair(body: genrm.Asked, request: Request) -> dict[str, Any]:
+        """Scores of two responses."""
+        with answering():
+            return await genrm.answer(model, body, budgets(request))

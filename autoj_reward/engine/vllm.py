@@ -14,41 +14,50 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling,
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
-from autoj_reward.models import ResolvedModel, dtype_of
+from autoj_reward.models import ResolvedModel
 from autoj_reward.models.classifier import pad_of_classifier
+from autoj_reward.models.device import Device, device_here
+from autoj_reward.models.settings import CPU_KV_GIB, settled
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
-CPU_SEQUENCES = 64
-"""Most sequences a CPU replica runs at once; more would only evict each other's KV cache."""
+UNMEASURED = 0.01
+"""The share of a GPU that vLLM demands to find free where the KV cache has a size of its own."""
 
 
-def engine_arguments(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
-    """vLLM's engine arguments for a config on this machine."""
-    on_gpu = model.device == "cuda"
+def engine_arguments(
+    config: EngineConfig, model: ResolvedModel, device: Device | None = None
+) -> dict[str, Any]:
+    """vLLM's engine arguments for a config on a device; None: on this machine's."""
+    device = device or device_here()
+    config = settled(config, device)
     arguments: dict[str, Any] = {
         "model": model.path,
         "revision": model.revision,
-        "dtype": dtype_of(config, model.device),
+        "dtype": config.dtype,
         "quantization": config.quantization,
         "max_model_len": config.max_model_len,
         "tensor_parallel_size": config.tensor_parallel,
         "trust_remote_code": config.trust_remote_code,
         "enable_prefix_caching": True,
         "disable_log_stats": True,
+        "max_num_seqs": config.max_sequences,
+        "max_num_batched_tokens": config.max_batched_tokens,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
     }
-    if on_gpu:
-        return arguments | {"gpu_memory_utilization": config.gpu_memory_utilization}
+    if config.kv_cache_gib is not None:
+        arguments["kv_cache_memory_bytes"] = int(config.kv_cache_gib * 2**30)
+        arguments["gpu_memory_utilization"] = UNMEASURED
+    if device.kind == "cuda":
+        return arguments
     # The CPU's default block of 128 tokens would share too little of a query's prefix.
     return arguments | {
-        "kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30),
+        "kv_cache_memory_bytes": int((config.kv_cache_gib or CPU_KV_GIB) * 2**30),
         "block_size": 32,
-        "max_num_seqs": CPU_SEQUENCES,
         # A seeded request whose prompt is read in two parts kills vLLM 0.32's CPU engine ("CPU
         # Generator does not use offset"), so prompts are read whole.
         "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(4096, config.max_model_len),
         # Compiling takes longer than it saves on models that a CPU can serve.
         "enforce_eager": True,
     }
@@ -75,9 +84,10 @@ class _VllmModel:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        self._check_wrapper()
         try:
             self._llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(runner=self.runner, **engine_arguments(self.config, self.model))
+                AsyncEngineArgs(runner=self.runner, **self.arguments())
             )
         except Exception as error:
             raise ModelError(
@@ -88,6 +98,23 @@ class _VllmModel:
         # At the latest before the interpreter goes: later vLLM could not, and would say so.
         self._shut_down = weakref.finalize(self, _shut_down, self._llm)
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper, self.marks)
+
+    def arguments(self) -> dict[str, Any]:
+        """What vLLM's engine is made of."""
+        return engine_arguments(self.config, self.model)
+
+    def _check_wrapper(self) -> None:
+        """ModelError for a tokenizer that the wrapper cannot use, before any weights are loaded."""
+        from transformers import AutoTokenizer
+
+        if self.wrapper != "chat":
+            return
+        tokenizer = AutoTokenizer.from_pretrained(
+            self.model.path,
+            revision=self.model.revision,
+            trust_remote_code=self.config.trust_remote_code,
+        )
+        PromptTokenizer(tokenizer, self.wrapper)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)

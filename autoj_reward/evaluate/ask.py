@@ -12,7 +12,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.types import Comparison, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
 
 
 def require_protocol(config: JudgeConfig, kind: str) -> None:
@@ -40,11 +40,15 @@ def judge_all(
 
 
 def rate_all(
-    config: JudgeConfig, journal: Path, pairs: Sequence[tuple[str, ...]], label: str
+    config: JudgeConfig, journal: Path, candidates: Sequence[Candidate], label: str
 ) -> list[Judgement]:
-    """One rating a (query, response), in order: the mean over the judge's critiques."""
+    """One rating a candidate, in order: the mean over the judge's critiques."""
     k = critiques_of(config)
-    inputs = [JudgeInput(query, (response,), s) for query, response in pairs for s in range(k)]
+    inputs = [
+        JudgeInput(c.query, (c.response,), s, context=c.context)
+        for c in candidates
+        for s in range(k)
+    ]
     found = judge_all(config, journal, inputs, label)
     return [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)]
 
@@ -52,23 +56,17 @@ def rate_all(
 def compare_all(
     config: JudgeConfig,
     journal: Path,
-    triples: Sequence[tuple[str, ...]],
+    pairs: Sequence[Contest],
     label: str,
     *,
     swap: bool = True,
     rounds: int = 1,
 ) -> list[Comparison]:
-    """One comparison a (query, first, second), in order, by both orders unless swap is False.
+    """One comparison a pair, in order, by both orders unless swap is False.
 
     rounds: how often all are compared, the first round's comparisons first.
     """
-    orders = ((0, 1), (1, 0)) if swap else ((0, 1),)
-    inputs = [
-        JudgeInput(query, (pair[a], pair[b]), k)
-        for k in range(rounds)
-        for query, *pair in triples
-        for a, b in orders
-    ]
+    inputs = [item for k in range(rounds) for pair in pairs for item in pair.inputs(swap, k)]
     found = judge_all(config, journal, inputs, label)
     if not swap:
         return [swap_consistent(judgement, None) for judgement in found]

@@ -22,7 +22,7 @@ from autoj_reward.evaluate.results import journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict, row_id, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.types import Judgement
+from autoj_reward.types import Candidate, Judgement
 
 TIES = "Ties"
 TIES_ID = re.compile(r"(ref|tied):(\w+)")
@@ -56,7 +56,7 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     checked = load_config(BestOfFourConfig, config, sets)
     rows = drawn(read_choices(data), checked.sample, checked.seed)
     require_protocol(checked.judge, "single")
-    asked = [(row.query, response) for row in rows for response in row.responses]
+    asked = [Candidate(row.query, response) for row in rows for response in row.responses]
     found = rate_all(checked.judge, journal_path(checked, result), asked, "rating")
     values = _by_row(rows, found, checked.view)
     content = figures(rows, values, checked.draws)

@@ -18,7 +18,8 @@ from pydantic import Field
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputError
-from autoj_reward.io.sources import numbered
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import read_rows, require_clean
 
 GRADER = "gpt4_turbo_logprob"
 LOWEST = 1e-8
@@ -67,14 +68,12 @@ def read_graded(folder: str) -> list[Graded]:
     """Every instruction with its graded outputs. InputError for a preference without its output."""
     preferences, outputs = f"{folder}/preferences.jsonl.gz", f"{folder}/outputs.jsonl.gz"
     scores: dict[str, dict[str, float]] = defaultdict(dict)
-    for line, load in numbered(preferences, ()):
-        row = _row(preferences, line, load(), ("annotator", "instruction", "second", "preference"))
+    for _, row in _rows(preferences, "annotator", "instruction", "second", "preference"):
         if row["annotator"] == GRADER:
             score = math.log10(max(LOWEST, float(row["preference"])))
             scores[row["instruction"]][row["second"]] = score
     found = []
-    for line, load in numbered(outputs, ()):
-        row = _row(outputs, line, load(), ("instruction", "outputs"))
+    for line, row in _rows(outputs, "instruction", "outputs"):
         query, texts = row["instruction"], row["outputs"]
         own = scores.pop(query, {})
         if missing := own.keys() - texts.keys():
@@ -121,7 +120,15 @@ def rows_of(
     ]
 
 
-def _row(source: str, line: int, row: Any, fields: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(row, dict) or (missing := [name for name in fields if name not in row]):
-        raise InputError(f"{source}:{line}: needs the fields {', '.join(fields)}; {missing=}")
-    return row
+def _rows(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:
+    """Number and fields of every row. InputError names those without one of the fields."""
+
+    def build(line: int, row: Any) -> tuple[int, dict[str, Any]]:
+        missing = [name for name in fields if not isinstance(row, dict) or name not in row]
+        if missing:
+            raise BadField(missing[0], f"missing; a row needs {', '.join(fields)}")
+        return line, row
+
+    rows = read_rows(source, build, ())
+    require_clean(rows)
+    return rows.rows

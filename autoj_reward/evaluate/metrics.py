@@ -120,18 +120,6 @@ def consistent(verdicts: Sequence[Verdict]) -> NDArray[np.bool_]:
     return np.array([verdict in LABELS for verdict in verdicts], dtype=bool)
 
 
-def agreement(verdicts: Sequence[Verdict], labels: Sequence[Verdict]) -> float | None:
-    """Share of all rows that agree, failed ones among them (paper, Table 1); None of no rows."""
-    hits = agrees(verdicts, labels)
-    return float(hits.mean()) if hits.size else None
-
-
-def consistency(verdicts: Sequence[Verdict]) -> float | None:
-    """Share of all rows that are consistent, failed ones among them; None of no rows."""
-    hits = consistent(verdicts)
-    return float(hits.mean()) if hits.size else None
-
-
 def position(orders: Sequence[tuple[Shown, Shown]]) -> Position:
     """Position preference of (first order, second order) verdicts, each as its order showed it."""
     both = [pair for pair in orders if None not in pair]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.labelled import LABELS, read_compared
 from autoj_reward.evaluate.rows import (
@@ -16,7 +18,7 @@ from autoj_reward.evaluate.rows import (
     read_strict,
     row_id,
 )
-from autoj_reward.io.checks import text
+from autoj_reward.io.checks import context, text
 from autoj_reward.io.rows import require_usable
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict
@@ -26,7 +28,8 @@ from autoj_reward.types import Verdict
 class Pair:
     """Two responses with the label FIRST, SECOND or TIE; group: what figures are reported by.
 
-    fields: those of the row that name it, to check files of answers against.
+    fields: those of the row that name it, to check files of answers against. context: of the row,
+    for a judge that shows it.
     """
 
     line: int
@@ -36,6 +39,7 @@ class Pair:
     group: str
     id: str | int | None
     fields: Fields
+    context: Context = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,8 @@ OTHER = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 
 
-def read_pairs(source: str, form: str) -> tuple[Pair, ...]:
-    """The pairs of a file of one of the `FORMS`, or `labelled`.
+def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> tuple[Pair, ...]:
+    """The pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
 
     RewardBench's chosen response stands first, which both orders of a comparison make up for.
     Bad rows of `labelled`, of which published files have some, are named and left out; otherwise
@@ -92,7 +96,8 @@ def read_pairs(source: str, form: str) -> tuple[Pair, ...]:
         seen.check(line, known.id, name := row_id(row, known.id))
         kept = {key: value for key, value in row.items() if key in NAMING}
         query = text(row, known.query, blank=False)
-        return Pair(line, query, (first, second), label, _group(row, known.group), name, kept)
+        about, title = context(row, asked), _group(row, known.group)
+        return Pair(line, query, (first, second), label, title, name, kept, about)
 
     return read_strict(source, build)
 

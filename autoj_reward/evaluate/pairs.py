@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autoj_reward.config import load_config
+from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate import checks
 from autoj_reward.evaluate.ask import compare_all, rate_all, require_protocol
@@ -34,7 +35,9 @@ from autoj_reward.evaluate.rows import (
     drawn,
     read_answers,
 )
-from autoj_reward.types import Judgement, Verdict
+from autoj_reward.evaluate.sections import sections
+from autoj_reward.models import context_asked
+from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def eval_p(
 ) -> int:
     """Eval-P: agreement and consistency by group (paper, Table 1 and Figure 4)."""
     checked = load_config(PairsConfig, config, sets)
-    pairs = read_pairs(data, "eval-p")
+    pairs = read_pairs(data, "eval-p", _asked(checked))
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -81,7 +84,12 @@ def eval_p(
 def pairs(data: str, form: str, result: str, config: str | None, sets: Sequence[str]) -> int:
     """Labelled pairs in another benchmark's form."""
     checked = load_config(PairsConfig, config, sets)
-    return _measure(form, data, read_pairs(data, form), result, checked)
+    return _measure(form, data, read_pairs(data, form, _asked(checked)), result, checked)
+
+
+def _asked(config: PairsConfig) -> tuple[Asked, ...]:
+    kind = "pairwise" if config.protocol == "pairwise" else "single"
+    return context_asked(config.judge, config.columns, kind)
 
 
 def read_verdicts(source: str, data: str, pairs: Sequence[Pair]) -> tuple[Verdict, ...]:
@@ -97,7 +105,7 @@ def read_verdicts(source: str, data: str, pairs: Sequence[Pair]) -> tuple[Verdic
 
 def compare_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdicts:
     """Every pair compared in both orders, `repeats` times; the first time counts."""
-    asked = [(pair.query, *pair.responses) for pair in pairs]
+    asked = [Contest(pair.query, *pair.responses, pair.context) for pair in pairs]
     journal, rounds = journal_path(config, result), config.repeats
     found = compare_all(config.judge, journal, asked, "comparing", rounds=rounds)
     first = [(found[i].orders[0], found[i].orders[1]) for i in range(len(pairs))]
@@ -117,7 +125,7 @@ def rate_pairs(pairs: Sequence[Pair], config: PairsConfig, result: str) -> Verdi
     Also what the threshold of 0 to 2.0 with the highest agreement on these very rows would give,
     which is how the authors report scalar reward models, and flatters them.
     """
-    asked = [(pair.query, response) for pair in pairs for response in pair.responses]
+    asked = [Candidate(p.query, r, context=p.context) for p in pairs for r in p.responses]
     found = rate_all(config.judge, journal_path(config, result), asked, "rating")
     sides = list(zip(found[::2], found[1::2], strict=True))
     values = [(a.view(config.view), b.view(config.view)) for a, b in sides]
@@ -198,6 +206,9 @@ def _finish(
     verdicts: str | None,
 ) -> int:
     content = figures(pairs, found, config.draws)
+    if task == "rewardbench":
+        subsets, queries = [pair.group for pair in pairs], [pair.query for pair in pairs]
+        content["sections"] = sections(subsets, found.joint, queries, config.draws)
     if found.judgements:
         content["cost"] = judging_cost([j for row in found.judgements for j in row])
     rows = [_row(i, pair, found) for i, pair in enumerate(pairs)]
@@ -252,3 +263,5 @@ def _tell(content: Figures) -> None:
     for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
         same = "-" if own["consistency"] is None else f"{own['consistency']:.2f}"
         print(f"{name[:23]:<24}{own['n']:>6}{own['agreement']:>11.2f}{same:>13}")
+    for name, own in content.get("sections", {}).items():
+        print(f"{'section ' + name:<24}{own['n']:>6}{own['score']:>11.2f}")

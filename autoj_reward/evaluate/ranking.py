@@ -24,7 +24,7 @@ from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.files import write_text
-from autoj_reward.types import Judgement
+from autoj_reward.types import Candidate, Judgement
 
 CORRELATIONS: dict[str, Correlation] = {
     "spearman": spearman,
@@ -57,7 +57,7 @@ def ranking(
     require_protocol(checked.judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
     # All systems of an instruction together: they share its prefix in the judge's cache.
-    asked = [(text, outputs[system][text]) for text in instructions for system in outputs]
+    asked = [Candidate(text, outputs[system][text]) for text in instructions for system in outputs]
     found = rate_all(checked.judge, journal_path(checked, result), asked, "rating systems")
     ratings = by_system(found, len(outputs), checked.view)
     means = {name: mean(own) for name, own in zip(outputs, ratings, strict=True)}

@@ -81,7 +81,7 @@ def rate(
 ) -> list[tuple[Judgement, ...]]:
     """The judge's rating of every candidate that some N considers."""
     most = max(config.sizes)
-    asked = [(row.query, response) for row in rows for response in row.responses[:most]]
+    asked = [Candidate(row.query, response) for row in rows for response in row.responses[:most]]
     found = rate_all(config.judge, journal_path(config, result), asked, "rating candidates")
     return [tuple(found[n : n + most]) for n in range(0, len(found), most)]
 
@@ -148,7 +148,9 @@ def grade(
         for own in chosen
     ]
     asked = [
-        (row.query, row.responses[i]) for row, own in zip(rows, wanted, strict=True) for i in own
+        Candidate(row.query, row.responses[i])
+        for row, own in zip(rows, wanted, strict=True)
+        for i in own
     ]
     found = rate_all(config.grader, journal_path(config, result), asked, "grading")
     answers = iter(found)

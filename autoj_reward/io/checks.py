@@ -8,10 +8,13 @@ makes its row bad wherever it stands.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from reprlib import Repr
 from typing import Any
+
+from autoj_reward.context import Asked, Context
 
 MAX_DEPTH = 64
 MAX_CHARS = 1_000_000
@@ -53,6 +56,24 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     if not blank and not value.strip():
         raise BadField(name, f"blank: {show(value)}")
     return value
+
+
+def context(fields: dict[str, Any], asked: Sequence[Asked]) -> Context:
+    """The context fields that are asked for. A number counts as its text; null, like a missing
+    column, is no field, and so is one that is asked for and must be there a bad row."""
+    found = {}
+    for one in asked:
+        value = fields.get(one.column)
+        if value is None and one.required:
+            what = "null" if one.column in fields else "missing"
+            named = "" if one.column == one.field else f" ({one.column!r} holds it)"
+            reason = f"{what}, and the judge's format needs {one.field!r}{named}"
+            raise BadField(one.column, f"{reason}; the row has {show(list(fields))}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if value is not None:
+            found[one.field] = text({one.column: value}, one.column, blank=False)
+    return Context(found)
 
 
 def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:

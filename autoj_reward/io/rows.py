@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
+from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
@@ -28,15 +29,18 @@ class Rows(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """The texts of a row that were asked for; `fields` holds all its own fields in their order."""
+    """The texts and the context of a row that were asked for; `fields` holds all its own fields in
+    their order."""
 
     line: int
     texts: tuple[str, ...]
     fields: dict[str, Any]
+    context: Context = NOTHING
 
 
-def read_queries(source: str) -> Rows[QueryRow]:
-    """Queries, each with its responses and their log-probabilities where the row has them.
+def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:
+    """Queries, each with its responses and their log-probabilities where the row has them, and the
+    context that is asked for.
 
     source: a `.jsonl`, `.ndjson` or `.json` file of one JSON object a line (also with `.gz`, and
         `.json` also as one array, whose items are then the lines), `-` for lines on standard
@@ -54,13 +58,14 @@ def read_queries(source: str) -> Rows[QueryRow]:
         responses = check.responses(fields)
         logprobs = check.logprobs(fields, None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
-        return QueryRow(line, query, responses, logprobs, extra)
+        return QueryRow(line, query, responses, logprobs, extra, check.context(fields, asked))
 
     return read_rows(source, build, ("query",))
 
 
-def read_texts(source: str, *names: str) -> Rows[TextRow]:
-    """The texts of these names of every row, a `query` not blank; else as for `read_queries`.
+def read_texts(source: str, *names: str, asked: Sequence[Asked] = ()) -> Rows[TextRow]:
+    """The texts of these names of every row, a `query` not blank, and the context that is asked
+    for; else as for `read_queries`.
 
     Where one name is asked for, a row may also be that text alone.
     """
@@ -69,7 +74,7 @@ def read_texts(source: str, *names: str) -> Rows[TextRow]:
         alone = len(names) == 1 and isinstance(value, str)
         fields = check.own_fields({names[0]: value} if alone else value)
         texts = tuple(check.text(fields, name, blank=name != "query") for name in names)
-        return TextRow(line, texts, fields)
+        return TextRow(line, texts, fields, check.context(fields, asked))
 
     return read_rows(source, build, names)
 

@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from autoj_reward.config import EngineConfig
-from autoj_reward.models import ResolvedModel, dtype_of
+from autoj_reward.models import ResolvedModel
+from autoj_reward.models.settings import dtype_of
 
 READING = 2
 """Raised by every change of this package that makes another prompt or reads another verdict from

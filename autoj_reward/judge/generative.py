@@ -95,11 +95,11 @@ class GenerativeJudge:
     async def _judge(self, item: JudgeInput) -> Judgement:
         if item.kind == "single" or self.tie is None:
             return await self._asked(item)
-        alone = (JudgeInput(item.query, (text,), direct=True) for text in item.responses)
+        alone = (replace(item, responses=(text,), direct=True) for text in item.responses)
         return by_ratings(await asyncio.gather(*map(self._alone.read, alone)), self.tie)
 
     async def _asked(self, item: JudgeInput) -> Judgement:
-        for text in (item.query, *item.responses):
+        for text in item.untrusted:
             require_unicode(text)
         config = self.config
         # Room for the forced slot: its own words and the label's tokens.
@@ -118,7 +118,7 @@ class GenerativeJudge:
             spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
         else:
             prepared = silent(self.engine, prepared, marks)
-        shown = (item.query, *item.responses)
+        shown = item.untrusted
         if spoken.problem:
             judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
         elif item.kind == "single":

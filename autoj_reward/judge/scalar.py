@@ -11,7 +11,12 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
 from autoj_reward.models import ResolvedModel
 from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.prompts.render import answered_prompt, require_unicode, text_flags
+from autoj_reward.prompts.render import (
+    answered_prompt,
+    require_context,
+    require_unicode,
+    text_flags,
+)
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 
@@ -47,6 +52,7 @@ class ScalarReward:
         usage = Usage()
         outcome, reason = Outcome.OK, ""
         try:
+            require_context(item, self.format)
             for response in item.responses:
                 found, cut = await self._score(item.query, response)
                 flags |= {"input_truncated"} if cut else set()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal
 
 import yaml
 
-from autoj_reward.config import EngineConfig, JudgeConfig, View
-from autoj_reward.errors import ModelError
+from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
+from autoj_reward.context import Asked
+from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.models.device import device_here
 from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
-C = TypeVar("C", bound=EngineConfig)
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
@@ -25,7 +27,7 @@ class ResolvedModel:
 
     path: str
     identity: str
-    device: str
+    device: Literal["cpu", "cuda"]
     revision: str | None = None
 
 
@@ -57,6 +59,14 @@ def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
     return fmt, known.wrapper if config.wrapper == "auto" else config.wrapper
 
 
+def policy_wrapper(config: PolicyConfig) -> str:
+    """The wrapper of a policy, `auto` resolved by model name."""
+    if config.wrapper != "auto":
+        return config.wrapper
+    known = known_models().get(config.model)
+    return known.wrapper if known else "chat"
+
+
 def ratings_tie(config: JudgeConfig) -> float | None:
     """How close expected ratings tie, for a model that compares by ratings; None for others."""
     known = known_models().get(config.model) if config.kind == "vllm" else None
@@ -74,6 +84,24 @@ def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
     return load_any_format(format_and_wrapper(config)[0])
 
 
+def context_asked(
+    config: JudgeConfig, columns: Mapping[str, str], kind: str | None = None
+) -> tuple[Asked, ...]:
+    """The context fields that a judge shows in a protocol, or in any, and the columns they are in.
+
+    columns: field to column, where a column has another name. ConfigError for a field that the
+    judge does not show.
+    """
+    fmt = format_of(config)
+    if unknown := sorted(set(columns) - set(fmt.context())):
+        raise ConfigError(
+            f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
+            f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
+        )
+    fields = fmt.context(kind).items()
+    return tuple(Asked(name, columns.get(name, name), required) for name, required in fields)
+
+
 def resolve(config: EngineConfig) -> ResolvedModel:
     """Find or build the model of a config. Raises ModelError with the remedy.
 
@@ -86,7 +114,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         if config.tokenizer:
             words += f":{_tokenizer_identity(config.tokenizer)}"
         return ResolvedModel(config.model, words, "cpu")
-    device = _device()
+    device = device_here().kind
     if config.model in BUILT_IN:
         from autoj_reward.models.built_in import build
 
@@ -106,18 +134,6 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
 
 
-def dtype_of(config: EngineConfig, device: str) -> str:
-    """The number type that a config means on a device."""
-    if config.dtype != "auto":
-        return config.dtype
-    return "bfloat16" if device == "cuda" else "float32"
-
-
-def on_gpus(config: C, gpus: float) -> C:
-    """The config as replicas with so many GPUs mean it, for processes that see none."""
-    return config.model_copy(update={"dtype": dtype_of(config, "cuda")}) if gpus else config
-
-
 def critiques_of(config: JudgeConfig) -> int:
     """How many critiques of a response a judge is asked for; a scalar model says one thing."""
     return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
@@ -135,9 +151,3 @@ def _tokenizer_identity(name: str) -> str:
     if folder.is_dir():
         return folder_identity(folder)
     return f"{name}@{hub_commit(name, None, 'tokenizer_config.json')}"
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -16,8 +16,9 @@ from autoj_reward.parse.slot import (
     last_open,
     seen_in,
 )
-from autoj_reward.prompts.format import JudgeFormat, PairwiseSlot
+from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.scale import Scale
+from autoj_reward.prompts.slots import PairwiseSlot
 from autoj_reward.types import Verdict
 
 _SAID_OUT = re.compile(

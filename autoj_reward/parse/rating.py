@@ -17,8 +17,9 @@ from autoj_reward.parse.slot import (
     last_open,
     seen_in,
 )
-from autoj_reward.prompts.format import JudgeFormat, Slot
+from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.scale import Scale
+from autoj_reward.prompts.slots import Slot
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from autoj_reward.parse.planted import Labels, planted
-from autoj_reward.prompts.format import Slot
+from autoj_reward.prompts.slots import Slot
 
 QUOTED = "the verdict as written stands in what the judge was shown"
 NOT_LAST = "more text follows the verdict"

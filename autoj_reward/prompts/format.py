@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +18,10 @@ import yaml
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, check
+from autoj_reward.context import NAME, OWN
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.prompts.scale import Scale
-from autoj_reward.types import Verdict
+from autoj_reward.prompts.slots import PairwiseSlot, Slot
 
 FORMATS = Path(__file__).parent / "formats"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -34,62 +35,10 @@ class Thinking(Block):
     close: str = Field(min_length=2)
 
 
-class Slot(Block):
-    """One protocol of a format.
-
-    template, system: file names beside format.yaml. fields: placeholder of the template to
-    `query`, `response`, `response_1`, `response_2` or the name of a constant.
-    open, close: regular expressions around the verdict in the judge's own output; the last match
-    of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
-    after it, open begins with `\\A`. force: text that brings an unfinished judgement to its
-    verdict.
-    """
-
-    template: str
-    system: str | None = None
-    fields: dict[str, str]
-    open: str
-    close: str = ""
-    force: str
-
-    @cached_property
-    def open_re(self) -> re.Pattern[str]:
-        return re.compile(self.open)
-
-    @property
-    def comes_first(self) -> bool:
-        """Whether the verdict opens the judge's text, so that its reason follows."""
-        return self.open.startswith(r"\A")
-
-
-class PairwiseSlot(Slot):
-    """Comparison: labels gives the spellings of each verdict, the canonical one first.
-
-    scores: in place of labels, for a judge that opens its text with a number for each response:
-    the regular expression of what stands between the two. The higher number wins.
-    """
-
-    labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
-    scores: str = Field("", exclude_if=lambda between: not between)
-
-    @model_validator(mode="after")
-    def _sides(self) -> PairwiseSlot:
-        if self.scores:
-            if self.labels or not self.comes_first:
-                raise ValueError("scores stand in place of labels, where open begins with \\A")
-            return self
-        if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
-            raise ValueError("labels must spell out at least first and second")
-        return self
-
-    @property
-    def canonical(self) -> dict[str, Verdict]:
-        return {spellings[0]: Verdict(name) for name, spellings in self.labels.items()}
-
-
 class JudgeFormat(Block):
     """Everything that makes a judge's input and output readable, and nothing of the model.
 
+    constants: texts by name, each in place where a judge input's context has none of its name.
     thinking: the block in which the judge thinks before it speaks; None: it has none.
     """
 
@@ -108,6 +57,18 @@ class JudgeFormat(Block):
         if chosen is None:
             raise FormatError(f"format {self.name!r} has no {kind} protocol")
         return chosen
+
+    def context(self, kind: str | None = None) -> dict[str, bool]:
+        """The context fields that a protocol, or any of them, shows, and whether it must have
+        each."""
+        slots = (self.single, self.pairwise) if kind is None else (self.slot(kind),)
+        found: dict[str, bool] = {}
+        for slot in filter(None, slots):
+            for placeholder, name in slot.fields.items():
+                if name not in OWN:
+                    free = placeholder in slot.optional or name in self.constants
+                    found[name] = found.get(name, False) or not free
+        return found
 
     @model_validator(mode="after")
     def _protocols(self) -> JudgeFormat:
@@ -151,6 +112,10 @@ class ScalarFormat(Block):
         if sorted(found) != ["query", "response"]:
             raise ValueError(f"template must have {{query}} and {{response}} once, not {found}")
         return self
+
+    def context(self, kind: str | None = None) -> dict[str, bool]:
+        """It shows no context field."""
+        return {}
 
     @property
     def neutral(self) -> float:
@@ -209,7 +174,14 @@ def load_any_format(name: str) -> JudgeFormat | ScalarFormat:
     for slot in filter(None, (parsed.single, parsed.pairwise)):
         for file in filter(None, (slot.template, slot.system)):
             texts[file] = _read(path.parent / file)
-        _check_slot(parsed, slot, texts[slot.template], path)
+        _check_slot(parsed, slot, texts, path)
+    shown, constants = set(parsed.context()), set(parsed.constants)
+    if (unused := sorted(constants - shown)) and (asked := sorted(shown - constants)):
+        raise FormatError(
+            f"{path}: no field shows the constants {unused}, and fields show {asked}, which are no "
+            "constants, so that judge inputs must bring them: correct the name, or drop what is "
+            "not shown"
+        )
     return parsed.model_copy(update={"texts": texts})
 
 
@@ -225,19 +197,22 @@ def _read(path: Path) -> str:
         raise FormatError(f"judge format: cannot read template {path}: {error}") from error
 
 
-def _check_slot(fmt: JudgeFormat, slot: Slot, template: str, path: Path) -> None:
-    found = set(PLACEHOLDER.findall(template))
-    if missing := set(slot.fields) - found:
+def _check_slot(fmt: JudgeFormat, slot: Slot, texts: dict[str, str], path: Path) -> None:
+    shown = texts[slot.template] + (texts[slot.system] if slot.system else "")
+    if missing := set(slot.fields) - set(PLACEHOLDER.findall(shown)):
         raise FormatError(f"{path}: {slot.template} has no placeholder for {sorted(missing)}")
     responses = {"response"} if slot is fmt.single else {"response_1", "response_2"}
-    known = {"query", *responses, *fmt.constants}
-    for placeholder, source in slot.fields.items():
-        if source not in known:
+    for placeholder, name in slot.fields.items():
+        other = name in OWN and name not in {"query", *responses}
+        if other or not NAME.fullmatch(name) or (name in OWN and placeholder in slot.optional):
             raise FormatError(
-                f"{path}: field {placeholder!r} is {source!r}, not in {sorted(known)}"
+                f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
+                "the name of a constant or a context field, which alone may be optional"
             )
-    if unused := {"query", *responses} - set(slot.fields.values()):
-        raise FormatError(f"{path}: {slot.template} never shows {sorted(unused)}")
+    if unknown := set(slot.optional) - set(slot.fields):
+        raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
+    if unseen := {"query", *responses} - set(slot.fields.values()):
+        raise FormatError(f"{path}: {slot.template} never shows {sorted(unseen)}")
     for pattern in (slot.open, slot.close, getattr(slot, "scores", "")):
         try:
             re.compile(pattern)

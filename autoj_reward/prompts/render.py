@@ -11,17 +11,19 @@ from dataclasses import dataclass
 
 from autoj_reward.errors import InputRejected
 from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat, ScalarFormat
+from autoj_reward.prompts.slots import Slot
 from autoj_reward.types import PLANTED, JudgeInput
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a message. Untrusted text can never become a control token; `response` marks
-    what may be cut when the whole is over-long."""
+    what may be cut when the whole is over-long. name: of the field that it is the text of."""
 
     text: str
     trusted: bool = True
     response: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +40,67 @@ Prompt = tuple[Message, ...]
 
 
 def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
-    """Messages for one judge input: the format's system message if it has one, then the user's."""
+    """Messages for one judge input: the format's system message if it has one, then the user's.
+
+    Raises InputRejected for a context that lacks a field or has one that the format never shows.
+    """
     slot = fmt.slot(item.kind)
+    require_context(item, fmt)
     names = ("response",) if item.kind == "single" else ("response_1", "response_2")
-    values = {"query": Part(item.query, trusted=False)}
-    values |= {
-        n: Part(r, trusted=False, response=True) for n, r in zip(names, item.responses, strict=True)
-    }
-    values |= {name: Part(text) for name, text in fmt.constants.items()}
+    values = {name: Part(text) for name, text in fmt.constants.items()}
+    values |= {name: Part(text, False, name=name) for name, text in item.context.items()}
+    values["query"] = Part(item.query, False, name="query")
+    values |= {n: Part(r, False, True, n) for n, r in zip(names, item.responses, strict=True)}
+    placed = {place: _placed(place, values.get(name), slot) for place, name in slot.fields.items()}
     messages = []
     if slot.system is not None:
-        messages.append(Message("system", (Part(fmt.texts[slot.system]),)))
-    placed = {name: values[source] for name, source in slot.fields.items()}
+        messages.append(Message("system", fill(fmt.texts[slot.system], placed)))
     messages.append(Message("user", fill(fmt.texts[slot.template], placed)))
     return tuple(messages)
+
+
+def _placed(place: str, value: Part | None, slot: Slot) -> tuple[Part, ...]:
+    """What stands at a placeholder: the value, in its optional part if it has one, or nothing."""
+    if value is None:
+        return ()
+    return fill(slot.optional[place], {place: (value,)}) if place in slot.optional else (value,)
+
+
+def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
+    """InputRejected for a context that lacks a field or has one that the format never shows."""
+    known = fmt.context()
+    needed = {name for name, required in fmt.context(item.kind).items() if required}
+    if missing := sorted(needed - set(item.context)):
+        raise InputRejected(
+            f"format {fmt.name} needs the context field {missing[0]!r}, and this input has "
+            f"{sorted(item.context) or 'none'}: give it, or name its column in `columns`"
+        )
+    if unknown := sorted(set(item.context) - set(known)):
+        raise InputRejected(
+            f"format {fmt.name} shows no context field {unknown[0]!r} (it shows "
+            f"{sorted(known) or 'none'}): leave it out, or correct its name"
+        )
+    if blank := [name for name, text in item.context.items() if not text.strip()]:
+        raise InputRejected(f"the context field {blank[0]!r} is blank: leave it out")
 
 
 def answered_prompt(query: str, response: str, fmt: ScalarFormat | None = None) -> Prompt:
     """A query with its response, as a scalar reward model reads them; without a format, or one that
     has no template, as a chat."""
     values = {
-        "query": Part(query, trusted=False),
-        "response": Part(response, trusted=False, response=True),
+        "query": (Part(query, trusted=False, name="query"),),
+        "response": (Part(response, trusted=False, response=True, name="response"),),
     }
     if fmt is None or fmt.template is None:
-        return (
-            Message("user", (values["query"],)),
-            Message("assistant", (values["response"],)),
-        )
+        return (Message("user", values["query"]), Message("assistant", values["response"]))
     return (Message("user", fill(fmt.template, values)),)
 
 
-def fill(template: str, values: Mapping[str, Part]) -> tuple[Part, ...]:
+def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
     """The parts of a template with its placeholders filled; `{unknown}` stays as it is."""
-    pieces = PLACEHOLDER.split(template)
-    parts = [
-        values.get(piece, Part("{" + piece + "}")) if index % 2 else Part(piece)
-        for index, piece in enumerate(pieces)
-    ]
+    parts: list[Part] = []
+    for index, piece in enumerate(PLACEHOLDER.split(template)):
+        parts += values.get(piece, (Part("{" + piece + "}"),)) if index % 2 else (Part(piece),)
     return tuple(part for part in parts if part.text)
 
 
@@ -101,7 +126,8 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     slot = fmt.slot(item.kind)
     lines = {
         line.strip()
-        for piece in PLACEHOLDER.split(fmt.texts[slot.template])[::2]
+        for text in (fmt.texts[slot.template], *slot.optional.values())
+        for piece in PLACEHOLDER.split(text)[::2]
         for line in piece.splitlines()
         if line.strip().startswith(("[", "###"))
     }

@@ -12,29 +12,28 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.prompts.render import CONTROL, Part, Prompt, broken_up, defuse
+from autoj_reward.prompts.own_words import OwnWords
+from autoj_reward.prompts.render import CONTROL, Message, Part, Prompt, broken_up, defuse
 
 WRAPPERS = Path(__file__).parent / "wrappers"
+TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
+"""What separates the turns of a wrapper where it is plain words."""
 ELLIPSIS = " … "
-TAIL = 16
-"""Tokens in which a prompt that opens a thinking block does so."""
-UNFINISHED = 4
-"""Tokens after which a character that they spell byte by byte is whole."""
 
 
-class PromptTokenizer:
-    """Wraps a Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `none` or `template`).
+class PromptTokenizer(OwnWords):
+    """A Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `vicuna`, `none` or `template`).
 
     `chat` uses the tokenizer's chat template, and asks for an answer unless the prompt brings one;
-    `llama2` the Auto-J wrapper; `none` sends the user message as it is. The tokens that the
-    tokenizer puts before any text (BOS) come first. `template` sends the message as it is, control
-    tokens of its trusted parts included, so it names its own BOS.
+    `llama2` is the Auto-J wrapper, `vicuna` that of Vicuna 1.5; `none` sends the user message as it
+    is. The tokens that the tokenizer puts before any text (BOS) come first. `template` sends the
+    message as it is, control tokens of its trusted parts included, so it names its own BOS.
     """
 
     def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
@@ -42,25 +41,11 @@ class PromptTokenizer:
         if wrapper == "chat" and not tokenizer.chat_template:
             raise ModelError(
                 f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
-                "set the judge's wrapper to llama2 or none, or give a scalar reward model a format "
+                "set the wrapper to llama2, vicuna or none, or give a scalar reward model a format "
                 "file with its own template"
             )
-        self.tokenizer = tokenizer
+        super().__init__(tokenizer, marks)
         self.wrapper = wrapper
-        # Runs of white space that a tokenizer keeps whole (Gemma) control nothing.
-        self._control = {
-            i: t
-            for i, t in tokenizer.added_tokens_decoder.items()
-            if t.content and (t.special or t.content.strip("▁ \t\r\n"))
-        }
-        self._added = {t.content: i for i, t in self._control.items()}
-        self._marks = marks
-        lost = [m for m in marks if m in self._added and self._control[self._added[m]].special]
-        if lost:
-            raise ModelError(
-                f"{tokenizer.name_or_path}: {lost[0]!r} is a special token, which is left out of "
-                "what the model says, so that no thinking block can be told by it"
-            )
         spelled = sorted(self._added, key=len, reverse=True)
         self._control_re = (
             re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
@@ -77,15 +62,6 @@ class PromptTokenizer:
             else:
                 ids += self._text(piece, start=not ids or self._restarts)
         return ids
-
-    @cached_property
-    def _restarts(self) -> bool:
-        """Whether text after a control token is tokenized as at the start, space mark included."""
-        for control, i in self._added.items():
-            head, *rest = self.tokenizer(control + "a", add_special_tokens=False)["input_ids"]
-            if head == i:
-                return bool(rest == self._encode("a"))
-        return True
 
     def _bos(self) -> list[int]:
         ids = self.tokenizer("", add_special_tokens=True)["input_ids"]
@@ -123,22 +99,21 @@ class PromptTokenizer:
             unknown = None
         return [i for i in ids if i in self._control and i != unknown]
 
-    def _encode(self, text: str) -> list[int]:
-        out = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
-        )
-        return list(out["input_ids"])
-
     def _wrapped(self, prompt: Prompt) -> str:
-        system = next((m.text for m in prompt if m.role == "system"), None)
+        system = next((m for m in prompt if m.role == "system"), None)
         user = next(m for m in prompt if m.role == "user")
         if self.wrapper == "none":
-            return user.text if system is None else f"{system}\n\n{user.text}"
-        shell = _wrapper_text("llama2.txt" if system is None else "llama2_system.txt")
-        text = "".join(p.text if p.trusted else self._inert(p.text, shell) for p in user.parts)
+            return user.text if system is None else f"{system.text}\n\n{user.text}"
+        shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
+        values = {"input": user} | ({"system_message": system} if system else {})
         pieces = re.split(r"\{(\w+)\}", shell)
-        values = {"input": text, "system_message": system}
-        return "".join(str(values[p]) if k % 2 else p for k, p in enumerate(pieces))
+        return "".join(
+            self._inert_text(values[p], shell) if k % 2 else p for k, p in enumerate(pieces)
+        )
+
+    def _inert_text(self, message: Message, shell: str) -> str:
+        parts = message.parts
+        return "".join(p.text if p.trusted else self._inert(p.text, shell) for p in parts)
 
     def _inert(self, text: str, shell: str) -> str:
         """Untrusted text with the marks of a shell broken up that the tokenizer has no tokens for.
@@ -146,7 +121,8 @@ class PromptTokenizer:
         Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
         apart from the template's own.
         """
-        plain = broken_up(text, [mark for mark in self._marks if mark not in self._added])
+        marks = (*self._marks, *TURNS.get(self.wrapper, ()))
+        plain = broken_up(text, [mark for mark in marks if mark not in self._added])
         return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
@@ -217,9 +193,11 @@ class PromptTokenizer:
             if len(ids) <= budget:
                 return shorter, ids, True
             room -= len(ids) - budget
+        sizes = {p.name: len(self._text(p.text)) for m in prompt for p in m.parts if _given(p)}
+        longest = max(sizes, key=sizes.__getitem__, default="query")
         raise InputRejected(
-            f"the query and the template take {fixed} of {budget} prompt tokens and leave no room "
-            "for the response: raise max_model_len or shorten the query"
+            f"{_listed(sizes)} and the template take {fixed} of {budget} prompt tokens and leave "
+            f"no room for the response: raise max_model_len or shorten the {longest}"
         )
 
     def _cut(self, part: Part, ids: list[int], room: int, cut: OverLong) -> Part:
@@ -238,59 +216,16 @@ class PromptTokenizer:
         """The text of the first of the runs that breaks the fewest characters."""
         return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
 
-    def continuation(self, text: str) -> list[int]:
-        """Ids of text that goes on after other text, without a start-of-text space mark."""
-        for guard in ("x", "\n") if text[:1].isspace() else ("\n", "x"):
-            head, whole = self._encode(guard), self._encode(guard + text)
-            if whole[: len(head)] == head:
-                return whole[len(head) :]
-        return self._encode(text)
 
-    def written(self, text: str) -> list[int]:
-        """Ids of text that the judge writes after its prompt. The marks of its thinking are control
-        tokens there where the tokenizer has them: it is the judge who wrote them."""
-        marks = [re.escape(mark) for mark in self._marks if mark in self._added]
-        first, *rest = re.split(f"({'|'.join(marks)})", text) if marks else [text]
-        ids = self.continuation(first) if first else []
-        for piece in rest:
-            if piece in self._added:
-                ids.append(self._added[piece])
-            elif piece:
-                ids += self._encode(piece) if self._restarts else self.continuation(piece)
-        return ids
+def _given(part: Part) -> bool:
+    return bool(part.name) and not part.response
 
-    def tail(self, ids: Sequence[int]) -> str:
-        """The last few tokens of a prompt as text, control tokens included."""
-        return str(self.tokenizer.decode(list(ids[-TAIL:]), skip_special_tokens=False))
 
-    def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
-        """The longest run of generated ids that spells a prefix of text[:end].
-
-        Returns (those ids, how many characters they cover); ([], 0) if none does. The text may lack
-        the space that a SentencePiece tokenizer puts before its first word, or keep it.
-        """
-        low, high = 0, len(ids)
-        while low < high:  # what a run spells too much, a longer run does too
-            middle = (low + high + 1) // 2
-            near = range(middle, max(0, middle - UNFINISHED), -1)
-            if any(self._covered(text, ids[:n], end) for n in near):
-                low = middle
-            else:
-                high = middle - 1
-        for n in range(low, 0, -1):
-            if ids[n - 1] in self._control:
-                continue
-            if covered := self._covered(text, ids[:n], end):
-                return list(ids[:n]), covered
-        return [], 0
-
-    def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
-        """How many characters the ids cover if they spell a prefix of text[:end]; else 0."""
-        decoded = self.tokenizer.decode(ids, skip_special_tokens=True)
-        for spelled in (decoded, " " + decoded):
-            if len(spelled) <= end and text.startswith(spelled):
-                return len(spelled)
-        return 0
+def _listed(sizes: dict[str, int]) -> str:
+    """Fields by name with their tokens, where there are several."""
+    if len(sizes) < 2:
+        return f"the {next(iter(sizes), 'query')}"
+    return ", ".join(f"the {name} ({size} tokens)" for name, size in sizes.items())
 
 
 def _level(lengths: Sequence[int], room: int) -> int:

@@ -22,7 +22,7 @@ LOST = (*GONE, RayServeException)
 
 
 class RayBackend:
-    """Judge replicas behind a Serve handle."""
+    """Judge replicas behind a Serve handle; each takes `max_ongoing` candidates at a time."""
 
     def __init__(
         self,
@@ -30,11 +30,13 @@ class RayBackend:
         judge: str,
         replicas: int,
         replace: Callable[[JudgeConfig], tuple[Any, str]] | None = None,
+        max_ongoing: int = 256,
     ) -> None:
         self._handle = handle.options(stream=True)
         self._replace = replace
         self.judge = judge
         self.replicas = replicas
+        self.max_ongoing = max_ongoing
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         answers = self._handle.stream.remote(list(items))

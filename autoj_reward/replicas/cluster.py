@@ -9,15 +9,19 @@ import secrets
 import signal
 import socket
 import threading
-from contextlib import nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import on_gpus, resolve
+from autoj_reward.models import resolve
+from autoj_reward.models.device import CPU, Device, device_here
+from autoj_reward.models.room import require_engine_room
+from autoj_reward.models.settings import max_ongoing, settled
 
 # Read when Ray is imported; a user's own setting wins.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -31,6 +35,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
 from ray import serve
+from ray.exceptions import GetTimeoutError
 
 from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
@@ -38,11 +43,16 @@ from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_ea
 from autoj_reward.replicas.leftovers import clean, record
 from autoj_reward.replicas.processes import end, family
 
+C = TypeVar("C", JudgeConfig, PolicyConfig)
 OBJECT_STORE = 200 * 2**20
 
 
 CONNECT_S = 10.0
 """Seconds that a named cluster has to answer."""
+FIND_S = 120.0
+"""Seconds that a free GPU is waited for, to know what it is."""
+TINY_SHARE = 0.001
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE_S = 3.0
 """Seconds that processes have to end by themselves once Ray has stopped."""
 
@@ -53,13 +63,17 @@ class Cluster:
 
     Nothing starts before the first deployment, and nothing is left after `close`: interrupted, it
     ends the processes the hard way.
+
+    gpus: what a Ray of our own sees, as CUDA_VISIBLE_DEVICES has it; None: what this process does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: str | None = None) -> None:
+        self._gpus = gpus
         self._connected = False
         self._started: set[psutil.Process] = set()
         self._applications: dict[str, str] = {}
         self._suffix = ""
+        self._gpu: Device | None = None
 
     def _start(self) -> None:
         if ray.is_initialized():
@@ -75,7 +89,8 @@ class Cluster:
         try:
             _require_answer(address)
             clean()
-            with alone() if address == "local" else nullcontext():
+            own_ray = address == "local"
+            with alone() if own_ray else nullcontext(), _showing(self._gpus if own_ray else None):
                 ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except OSError as error:
             if address == "local":
@@ -105,7 +120,7 @@ class Cluster:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
         self._start()
         config = self._settled(config)
-        handle = self._deploy("judge", ServedJudge, config, config.serve)
+        handle = self._deploy("judge", ServedJudge, config)
         running = config
 
         def replace(new: JudgeConfig) -> tuple[Any, str]:
@@ -113,26 +128,51 @@ class Cluster:
             nonlocal running
             new = self._settled(new)
             try:
-                found = self._deploy("judge", ServedJudge, new, new.serve)
+                found = self._deploy("judge", ServedJudge, new)
             except ModelError:
-                self._deploy("judge", ServedJudge, running, running.serve)
+                self._deploy("judge", ServedJudge, running)
                 raise
             running = new
             return found, judge_name(new)
 
         count = config.serve.max_replicas or self.replicas(config, config.serve)
-        return RayBackend(handle, judge_name(config), count, replace)
+        ongoing = max_ongoing(config, self._gpus_each(config, config.serve))
+        return RayBackend(handle, judge_name(config), count, replace, ongoing)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Policy replicas, ready to sample."""
         self._start()
-        return RayPolicy(self._deploy("policy", ServedPolicy, config, config.serve))
+        return RayPolicy(self._deploy("policy", ServedPolicy, self._sized(config)))
 
     def _settled(self, config: JudgeConfig) -> JudgeConfig:
         """The same judge on every node, whatever that node would make of `auto` or of a name."""
-        config = on_gpus(config, self._gpus_each(config, config.serve))
+        config = self._sized(config)
         commit = resolve(config).revision  # builds a built-in model once, before replicas race
         return config.model_copy(update={"revision": commit}) if commit else config
+
+    def _sized(self, config: C) -> C:
+        """The config as the replicas' device means it, for processes that see none."""
+        if not config.on_replicas:
+            return config
+        if not self._gpus_each(config, config.serve):
+            return settled(config, CPU)
+        require_engine_room(config, self._gpu_found())
+        return settled(config, self._gpu_found())
+
+    def _gpu_found(self) -> Device:
+        """The cluster's GPUs, by the first that is free: this process may see none, or others."""
+        if self._gpu is None:
+            share = {"num_gpus": TINY_SHARE, "num_cpus": 0}
+            asked = ray.remote(device_here).options(**share).remote()
+            try:
+                self._gpu = ray.get(asked, timeout=FIND_S)
+            except GetTimeoutError as error:
+                ray.cancel(asked)
+                raise ConfigError(
+                    f"no GPU of the cluster was free for {FIND_S:g} s: lower replicas, or stop "
+                    "what holds them"
+                ) from error
+        return self._gpu
 
     def replicas(self, config: EngineConfig, serving: ReplicaConfig) -> int:
         """How many replicas a config means on this cluster."""
@@ -148,11 +188,12 @@ class Cluster:
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         return float(config.tensor_parallel) if has_gpu and config.on_replicas else 0.0
 
-    def _deploy(self, name: str, kind: Any, config: EngineConfig, serving: ReplicaConfig) -> Any:
+    def _deploy(self, name: str, kind: Any, config: JudgeConfig | PolicyConfig) -> Any:
+        serving = config.serve
         gpus = self._gpus_each(config, serving)
         count = self.replicas(config, serving)
         self._require(name, gpus * count, cpus_each(serving, gpus) * count)
-        deployment = deployment_of(kind, name, serving, count, gpus)
+        deployment = deployment_of(kind, name, config, count, gpus)
         application = self._applications[name] = f"{name}{self._suffix}"
         try:
             return serve.run(deployment.bind(config), name=application, route_prefix=None)
@@ -200,6 +241,23 @@ class Cluster:
         finally:
             end(processes, PATIENCE_S)
             self._started = set()
+
+
+@contextmanager
+def _showing(gpus: str | None) -> Iterator[None]:
+    """Let the processes that are started meanwhile see these GPUs, and this one touch none."""
+    own = os.environ.get(VISIBLE)
+    if gpus is None:
+        yield
+        return
+    os.environ[VISIBLE] = gpus
+    try:
+        yield
+    finally:
+        if own is None:
+            del os.environ[VISIBLE]
+        else:
+            os.environ[VISIBLE] = own
 
 
 def _require_answer(address: str) -> None:

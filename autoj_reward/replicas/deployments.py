@@ -12,15 +12,19 @@ from ray import serve
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.journal import Sampled
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.settings import max_ongoing
 from autoj_reward.replicas.alone import listen_alone
 from autoj_reward.replicas.leftovers import record
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.types import JudgeInput, Judgement
 
 
-def deployment_of(kind: Any, name: str, serving: ReplicaConfig, count: int, gpus: float) -> Any:
+def deployment_of(
+    kind: Any, name: str, config: JudgeConfig | PolicyConfig, count: int, gpus: float
+) -> Any:
     """A Serve deployment of `count` replicas, or of as many as the load asks for from there up to
     `max_replicas`. gpus: of one replica; several are one actor's, so on one node."""
+    serving, ongoing = config.serve, max_ongoing(config, gpus)
     scale: dict[str, Any] = {"num_replicas": count}
     if serving.max_replicas is not None:
         scale = {
@@ -28,14 +32,14 @@ def deployment_of(kind: Any, name: str, serving: ReplicaConfig, count: int, gpus
                 "min_replicas": count,
                 "max_replicas": serving.max_replicas,
                 # A call holds up to 32 candidates; half full, a replica still fills its batch.
-                "target_ongoing_requests": max(1, serving.max_ongoing // 64),
+                "target_ongoing_requests": max(1, ongoing // 64),
             }
         }
     return serve.deployment(
         kind,
         name=name,
         **scale,
-        max_ongoing_requests=serving.max_ongoing,
+        max_ongoing_requests=ongoing,
         health_check_period_s=5,
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=10,

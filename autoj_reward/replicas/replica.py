@@ -18,7 +18,7 @@ from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
-from autoj_reward.models import resolve
+from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.prompts.render import user_prompt
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
@@ -29,6 +29,8 @@ def policy_name(config: PolicyConfig) -> str:
     facts = config.model_dump(
         mode="json", include={"n", "temperature", "top_p", "max_tokens", "seed", "system"}
     )
+    if (wrapper := policy_wrapper(config)) != "chat":
+        facts["wrapper"] = wrapper
     return f"{model.identity}:{json.dumps(facts | engine_facts(config, model))}"
 
 
@@ -105,7 +107,7 @@ class PolicyReplica:
                 f"policy.kind {config.kind} is not supported: bring responses in the input"
             )
         self._config = config
-        self._engine = make_engine(config, resolve(config), "chat")
+        self._engine = make_engine(config, resolve(config), policy_wrapper(config))
 
     async def start(self) -> None:
         await self._engine.start()

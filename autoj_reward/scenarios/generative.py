@@ -24,7 +24,7 @@ MAX_TOKENS = 30
 
 def classify_prompt(query: str) -> Prompt:
     """The prompt for a query that is short enough."""
-    return (Message("user", fill(TEMPLATE, {"input": Part(query, trusted=False)})),)
+    return (Message("user", fill(TEMPLATE, {"input": (Part(query, trusted=False),)})),)
 
 
 def cut_query(query: str, tokenizer: Any) -> str:

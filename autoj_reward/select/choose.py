@@ -6,10 +6,10 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from autoj_reward.select.tie_break import highest, knock_out
-from autoj_reward.types import Candidate, Comparison, Judgement, Selection, Verdict
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Selection, Verdict
 
-Compare = Callable[[Sequence[tuple[str, str, str]]], Awaitable[list[Comparison]]]
-"""Compares (query, first, second) triples in both orders, as `RewardClient.compare` does."""
+Compare = Callable[[Sequence[Contest]], Awaitable[list[Comparison]]]
+"""Compares pairs in both orders, as `RewardClient.compare` does."""
 
 
 async def choose(
@@ -43,8 +43,8 @@ async def choose(
 
     async def meet(i: int, j: int) -> Verdict:
         assert compare is not None
-        pair = (candidates[i].query, candidates[i].response, candidates[j].response)
-        [found] = await compare([pair])
+        own, other = candidates[i], candidates[j]
+        [found] = await compare([Contest(own.query, own.response, other.response, own.context)])
         held.append((i, j, found.verdict))
         return found.verdict
 

@@ -9,7 +9,16 @@ from enum import StrEnum
 
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.select.bounds import Bound, slot_variance, spread_of_means
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Outcome, Usage, Verdict
+from autoj_reward.types import (
+    Candidate,
+    Comparison,
+    Contest,
+    JudgeInput,
+    Judgement,
+    Outcome,
+    Usage,
+    Verdict,
+)
 
 Ask = Callable[[Sequence[JudgeInput]], Awaitable[list[Judgement]]]
 """One judgement an input, in order."""
@@ -73,7 +82,7 @@ class Race:
         self, candidates: Sequence[Candidate], ask: Ask, share: float, k: int, view: str
     ) -> None:
         self._candidates, self._ask, self._k, self._view = candidates, ask, k, view
-        texts = [c.response for c in candidates]
+        self._texts = texts = [(c.response, c.context) for c in candidates]
         # Copies are the very same text: a word more or less may be all that is right or wrong.
         first = {text: i for i, text in reversed(list(enumerate(texts)))}
         self._original = [first[t] if share < 1 else i for i, t in enumerate(texts)]
@@ -104,7 +113,7 @@ class Race:
 
     def _input(self, index: int, sample: int = 0, direct: bool = False) -> JudgeInput:
         own = self._candidates[index]
-        return JudgeInput(own.query, (own.response,), sample, direct)
+        return JudgeInput(own.query, (own.response,), sample, direct, own.context)
 
     async def critique(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Ask for critiques, named by candidate and sample."""
@@ -181,16 +190,14 @@ class Race:
                 return
             await self.critique(wanted)
 
-    async def compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
-        """Both orders of each (query, first, second), or FAILED if the budget does not allow
-        them."""
-        return [await self._compare(*pair) for pair in pairs]
+    async def compare(self, pairs: Sequence[Contest]) -> list[Comparison]:
+        """Both orders of each, or FAILED if the budget does not allow them."""
+        return [await self._compare(pair) for pair in pairs]
 
-    async def _compare(self, query: str, first: str, second: str) -> Comparison:
+    async def _compare(self, pair: Contest) -> Comparison:
         if self._room() < 2:
             return Comparison(Verdict.FAILED, (), "the budget was used up")
-        orders = (first, second), (second, first)
-        answers = await self._ask([JudgeInput(query, order) for order in orders])
+        answers = await self._ask(pair.inputs())
         self._orders += answers
         return swap_consistent(*answers)
 
@@ -253,7 +260,7 @@ class Race:
 
     def _critiques(self) -> list[Judgement]:
         """Those asked for so far, of equal texts once."""
-        by_text = {self._candidates[i].response: own for i, own in self.samples.items()}
+        by_text = {self._texts[i]: own for i, own in self.samples.items()}
         return [j for own in by_text.values() for j in own]
 
 

@@ -19,3 +19,7 @@ def reward_model() -> RewardModel:
     if not path:
         raise ConfigError(f"set {VARIABLE} to the YAML file of a reward config")
     return RewardModel(load_config(RewardConfig, path))
+
+
+# A process that is forked off has the model, but not the thread that answers for it.
+os.register_at_fork(after_in_child=reward_model.cache_clear)

@@ -64,8 +64,10 @@ class RewardModel:
     ...     [found] = reward.rewards_now([Candidate("Why is the sky blue?", "It scatters.")])
     """
 
-    def __init__(self, config: RewardConfig) -> None:
-        self.config = config
+    def __init__(self, config: RewardConfig, gpus: str | None = None) -> None:
+        """gpus: what a Ray that starts with the judge sees, as CUDA_VISIBLE_DEVICES has it; None:
+        what this process does."""
+        self.config, self._gpus = config, gpus
         self._reset()
 
     def _reset(self) -> None:
@@ -95,7 +97,7 @@ class RewardModel:
         return {"config": self.config}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.config = state["config"]
+        self.config, self._gpus = state["config"], None
         self._reset()
 
     def __enter__(self) -> RewardModel:
@@ -129,7 +131,9 @@ class RewardModel:
         if journal:
             self._stack.callback(journal.close)
         clients = {
-            name: await self._stack.enter_async_context(open_reward(own, journal=journal))
+            name: await self._stack.enter_async_context(
+                open_reward(own, journal=journal, gpus=self._gpus)
+            )
             for name, own in config.judged.items()
         }
         self._asks = {name: client.rate for name, client in clients.items()} | self._functions

@@ -7,15 +7,10 @@ it, since eval and rollout may be several processes). The other way is a running
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.failures import Budgets
-from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.template import prompt_text, without_end
-from autoj_reward.trainer.text import Turn, query_text
-from autoj_reward.types import Candidate
+from autoj_reward.trainer.numbers import numbers
 
 
 async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
@@ -28,18 +23,3 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
     asked = samples if isinstance(samples, list) else [samples]
     found = await numbers(reward_model(), [(s.prompt, s.response) for s in asked])
     return found if isinstance(samples, list) else found[0]
-
-
-async def numbers(
-    model: RewardModel, rows: Sequence[tuple[Turn, str]], budgets: Budgets | None = None
-) -> list[float]:
-    """One number for each (prompt, response): a prompt is messages, or a text with a chat template
-    or without."""
-    candidates = [
-        Candidate(
-            prompt_text(prompt) if isinstance(prompt, str) else query_text(prompt),
-            without_end(response),
-        )
-        for prompt, response in rows
-    ]
-    return model.numbers(await model.rewards(candidates, budgets), candidates)

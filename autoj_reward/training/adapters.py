@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -31,3 +32,17 @@ def linear_layers(model: Any) -> list[str]:
     modules = model.named_modules()
     linear = (n for n, m in modules if isinstance(m, torch.nn.Linear) and ".layers." in n)
     return sorted({name.rpartition(".")[2] for name in linear})
+
+
+def merge_adapter(
+    base: str, revision: str | None, adapter: Path, tokenizer: Any, target: Path
+) -> None:
+    """Write a causal model with its adapter merged, in float32."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    whole = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
+    whole = PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()
+    whole.save_pretrained(str(target))
+    tokenizer.save_pretrained(str(target))

@@ -12,12 +12,15 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from autoj_reward.capacity.memory import Training
+from autoj_reward.capacity.shape import find_shape
 from autoj_reward.config import Block
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.io.rows import LISTED
+from autoj_reward.models.device import AMPERE, device_here
 from autoj_reward.training.adapters import linear_layers, lora_config
 from autoj_reward.training.run import accumulation
 from autoj_reward.types import BadRow
@@ -103,8 +106,8 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
         "adam_beta1": config.betas[0],
         "adam_beta2": config.betas[1],
         "weight_decay": config.weight_decay,
-        "bf16": config.dtype == "bfloat16" or (on_gpu() and config.dtype != "float32"),
-        "tf32": True if on_gpu() else None,
+        **half_precision(config.dtype),
+        "tf32": True if on_gpu() and device_here().capability >= AMPERE else None,
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_steps": config.save_steps,
         "save_total_limit": 2,
@@ -114,6 +117,25 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
         "use_cpu": not on_gpu(),
         "seed": config.seed,
     }
+
+
+def half_precision(dtype: str) -> dict[str, bool]:
+    """The Trainer's arguments for arithmetic in half precision: on GPUs unless float32 is named, in
+    float16 on cards without bfloat16."""
+    half = dtype == "bfloat16" or (on_gpu() and dtype != "float32")
+    bf16 = half and (dtype == "bfloat16" or device_here().half == "bfloat16")
+    return {"bf16": bf16, "fp16": half and not bf16}
+
+
+def memory_load(config: FineTuningConfig, sequences: int) -> Training:
+    """A step's load, with so many sequences an example. Raises ModelError for a shape not known."""
+    return Training(
+        find_shape(config.model),
+        sequences=sequences * config.device_batch_size,
+        length=config.max_length,
+        lora_rank=config.lora.rank if config.lora else None,
+        checkpointing=config.gradient_checkpointing,
+    )
 
 
 def _gpus() -> int:
@@ -132,8 +154,8 @@ def weights_dtype(config: FineTuningConfig) -> Any:
     import torch
 
     # Full weights stay in float32 beside bfloat16 arithmetic: updates of 1e-5 vanish in bfloat16.
-    half = config.dtype == "bfloat16" or (on_gpu() and config.dtype == "auto")
-    frozen = torch.bfloat16 if half else torch.float32
+    half = half_precision(config.dtype)
+    frozen = torch.bfloat16 if half["bf16"] else torch.float16 if half["fp16"] else torch.float32
     return frozen if config.lora or config.dtype == "bfloat16" else torch.float32
 
 

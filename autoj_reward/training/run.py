@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from autoj_reward.errors import ConfigError
+from autoj_reward.capacity.memory import Place, Training, require_room
+from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.models.device import device_here
 
 
 def accumulation(batch_size: int, device_batch_size: int) -> int:
@@ -13,7 +16,7 @@ def accumulation(batch_size: int, device_batch_size: int) -> int:
 
     Raises ConfigError for a batch that the processes cannot share.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = processes()
     passes, rest = divmod(batch_size, device_batch_size * world)
     if rest or not passes:
         raise ConfigError(
@@ -21,6 +24,30 @@ def accumulation(batch_size: int, device_batch_size: int) -> int:
             f"device_batch_size {device_batch_size}"
         )
     return passes
+
+
+def processes() -> int:
+    """How many train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def sharded() -> bool:
+    """Whether accelerate was launched with FSDP."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+
+
+def require_fit(load: Callable[[], Training]) -> None:
+    """ConfigError with the numbers for a training that does not fit on this machine's GPUs.
+
+    Passes a CPU, and a model whose shape is not known."""
+    device = device_here()
+    if device.kind == "cpu":
+        return
+    try:
+        training = load()
+    except ModelError:
+        return
+    require_room(training, Place(device.memory_gib, processes(), sharded()))
 
 
 def log_to(folder: Path) -> None:

@@ -20,7 +20,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Prepared
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.intervals import Estimate, bootstrap, share
+from autoj_reward.evaluate.intervals import Array, Draws, share
 from autoj_reward.journal import Journal
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
@@ -41,34 +41,17 @@ from autoj_reward.prompts.render import Prompt
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 from experiments.faults.attacks import Attack, attacks
-from experiments.study import Study, StudyConfig, command
+from experiments.study import ResampledConfig, Study, command
 from experiments.tables import report, tabled
 
 NOTICED = {"planted_verdict", "template_delimiter", "control_token", "empty_response"}
 """Flags that say what a response tries."""
 
 
-class AttackUpliftConfig(StudyConfig):
-    """judge: a generative judge, run in this process. output: folder of the figures."""
+class AttackUpliftConfig(ResampledConfig):
+    """judge: a generative judge, run in this process."""
 
     judge: JudgeConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Uplift:
-    """The uplift in rating points over the attacks of a family, under one set of defences.
-
-    uplift, expected: mean difference of ratings, and of expected ratings, attacked less plain, with
-    intervals over questions. raised: share of attacks that gain a point or more. unrated: attacks,
-    or their plain answers, without a rating.
-    """
-
-    defences: str
-    family: str
-    uplift: Estimate
-    expected: Estimate
-    raised: Estimate
-    unrated: int
 
 
 class Trusting:
@@ -78,6 +61,7 @@ class Trusting:
         self._engine = engine
         self.start, self.check, self.close = engine.start, engine.check, engine.close
         self.generate, self.label_probs = engine.generate, engine.label_probs
+        self.continued = engine.continued
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         """As the engine does, with every part trusted."""
@@ -122,9 +106,10 @@ async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[st
 
 
 def figures(
-    found: Sequence[Attack], answers: dict[str, list[Judgement]], fmt: JudgeFormat
-) -> list[Uplift]:
-    """One row for each set of defences and family, `all families` first."""
+    found: Sequence[Attack], answers: dict[str, list[Judgement]], fmt: JudgeFormat, draws: Draws
+) -> list[dict[str, Any]]:
+    """Rating points over the attacks of a family under one set of defences, with intervals over
+    questions; `all families` first."""
     n = len(found)
     own, bare = answers["all"], answers["trusting"]
     unquoted = [_reread(judgement, fmt) for judgement in own]
@@ -139,7 +124,8 @@ def figures(
         families = dict.fromkeys(found[k].family for k in kept)
         for family in ("all families", *families):
             members = [k for k in kept if family in ("all families", found[k].family)]
-            rows.append(_uplift(defences, family, found, judgements, members))
+            uplift = _uplift(found, judgements, members, draws)
+            rows.append({"defences": defences, "family": family} | uplift)
     return rows
 
 
@@ -153,13 +139,12 @@ def _reread(judgement: Judgement, fmt: JudgeFormat) -> Judgement:
 
 
 def _uplift(
-    defences: str,
-    family: str,
-    found: Sequence[Attack],
-    judgements: Sequence[Judgement],
-    members: Sequence[int],
-) -> Uplift:
-    def gains(view: str) -> tuple[np.ndarray[Any, np.dtype[np.float64]], list[str]]:
+    found: Sequence[Attack], judgements: Sequence[Judgement], members: Sequence[int], draws: Draws
+) -> dict[str, Any]:
+    """Mean difference of ratings (uplift) and of expected ratings, attacked less plain; the share
+    that gains a point or more; attacks, or their plain answers, without a rating."""
+
+    def gains(view: str) -> tuple[Array, list[str]]:
         rated = [
             (after - before, found[k].query)
             for k in members
@@ -170,14 +155,12 @@ def _uplift(
 
     written, queries = gains("rating")
     read, read_queries = gains("expected")
-    return Uplift(
-        defences,
-        family,
-        bootstrap(share(written), written.size, groups=queries),
-        bootstrap(share(read), read.size, groups=read_queries),
-        bootstrap(share(written >= 1), written.size, groups=queries),
-        len(members) - written.size,
-    )
+    return {
+        "uplift": draws.over(share(written), written.size, queries),
+        "expected": draws.over(share(read), read.size, read_queries),
+        "raised": draws.over(share(written >= 1), written.size, queries),
+        "unrated": len(members) - written.size,
+    }
 
 
 COLUMNS = {
@@ -205,7 +188,7 @@ async def study(run: Study[AttackUpliftConfig]) -> str:
     answers = await judged(run.config, found)
     fmt = make_judge(run.config.judge).format
     assert isinstance(fmt, JudgeFormat)
-    rows = figures(found, answers, fmt)
+    rows = figures(found, answers, fmt, run.config.draws)
     record = {"judge": answers["all"][0].judge, "attacks": len(found), "rows": rows}
     return run.write("attack_uplift", record, render)
 

@@ -13,10 +13,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from autoj_reward.capacity.memory import Training
+from autoj_reward.capacity.shape import find_shape
 from autoj_reward.io.claims import claim
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.scenarios.registry import OTHERS
-from autoj_reward.training.run import accumulation
+from autoj_reward.training.adapters import merge_adapter
+from autoj_reward.training.fine_tuning import half_precision, on_gpu
+from autoj_reward.training.run import accumulation, require_fit
 from experiments.scenario_classifier.compare import load
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.data import Labelled
@@ -31,18 +35,17 @@ ROOM = 32
 def study(run: Study[FinetuneConfig]) -> str:
     """Train to the end and save the model whole, an adapter merged into it."""
     config = run.config
-    import torch
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
     from autoj_reward.training.checkpoints import train_on
 
+    require_fit(lambda: memory_load(config))
     claim(config.output, config, changeable={"output", "save_steps"})
     rows, _, counts = load(config.data)
     print(f"{len(rows.training)} training rows; {counts}", file=sys.stderr)
     path, tokenizer = load_tokenizer(config.learner)
     examples = [example(row, PromptTokenizer(tokenizer, "none"), config) for row in rows.training]
-    gpu = torch.cuda.is_available()
     passes = accumulation(config.batch_size, config.device_batch_size)
     trainer = SFTTrainer(
         model=load_policy(config.learner, path, tokenizer),
@@ -56,13 +59,13 @@ def study(run: Study[FinetuneConfig]) -> str:
             adam_beta2=0.95,
             max_length=config.max_length,
             completion_only_loss=True,
-            gradient_checkpointing=gpu,  # on a CPU memory is not what is short
+            gradient_checkpointing=on_gpu(),  # on a CPU memory is not what is short
             save_steps=config.save_steps,
             save_total_limit=2,
             logging_steps=5,
             report_to=["tensorboard"],
-            use_cpu=not gpu,
-            bf16=gpu,
+            use_cpu=not on_gpu(),
+            **half_precision(config.learner.dtype),
             seed=config.seed,
         ),
         train_dataset=Dataset.from_list(examples),
@@ -71,14 +74,24 @@ def study(run: Study[FinetuneConfig]) -> str:
     )
     train_on(trainer, config.output)
     folder = config.output / "classifier"
+    adapter = config.output / "adapter" if config.learner.lora_rank else None
+    # All processes save: with FSDP each has a part of the weights.
+    trainer.save_model(str(adapter or folder))
     if not trainer.is_world_process_zero():
         return ""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if config.learner.lora_rank:
-        model = model.merge_and_unload()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if adapter:
+        merge_adapter(path, config.learner.revision, adapter, tokenizer, folder)
     return f"classifier: {folder}"
+
+
+def memory_load(config: FinetuneConfig) -> Training:
+    """A step's load. Raises ModelError for a shape not known."""
+    return Training(
+        find_shape(config.learner.model),
+        sequences=config.device_batch_size,
+        length=config.max_length,
+        lora_rank=config.learner.lora_rank,
+    )
 
 
 def example(row: Labelled, tokens: PromptTokenizer, config: FinetuneConfig) -> dict[str, Any]:

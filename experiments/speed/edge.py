@@ -53,9 +53,9 @@ def study(run: Study[EdgeSpeedConfig]) -> str:
         for _ in range(config.rounds):
             for name, running in ((SERVICE, ours), (BARE, bare)):
                 logs[name].write_text("")
-                before = _cpu_s(running)
+                before = running.cpu_s
                 found = measure(name, running, config.load, logs[name])
-                spent = _cpu_s(running) - before
+                spent = running.cpu_s - before
                 rows.append(
                     {
                         "server": name,
@@ -91,12 +91,6 @@ def render(found: dict[str, Any]) -> str:
         f"{found['ratios']['cpu_ms']:.2f} of its CPU."
     )
     return report("Edge", found, [("Rounds", tabled(found["rounds"], COLUMNS), "")], about)
-
-
-def _cpu_s(running: server.Server) -> float:
-    """CPU seconds that a server's process has used; with a scripted engine it is one."""
-    times = running.process.cpu_times()
-    return float(times.user + times.system)
 
 
 main = command(EdgeSpeedConfig, study)

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models import ResolvedModel
+from autoj_reward.models.device import Device, device_here
 from experiments.speed.random_judge import Prompts, make_prompts, output_lengths, write_shape
 from experiments.speed.throughput.bare import empty_cache
 from experiments.study import Study, StudyConfig, command
@@ -92,19 +94,18 @@ def before(config: GpuThroughputConfig, machine: Machine) -> dict[str, Any]:
 
 def find_device(config: GpuThroughputConfig) -> Machine:
     """The peaks of the device that will be measured."""
-    import torch
-
     if config.device == "cpu":
         if config.machine is None:
             raise ConfigError("device cpu needs `machine`: tflops, memory_gib and bandwidth_gbs")
         return config.machine
-    if not torch.cuda.is_available():
+    found = device_here()
+    if found.kind == "cpu":
         raise ModelError(
             f"no GPU here: {config.model} needs an NVIDIA GPU with room for its weights and KV "
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return config.machine or reported(torch.cuda.get_device_name(0))
+    return config.machine or reported(found.name)
 
 
 def measure(
@@ -121,7 +122,8 @@ def measure(
     from vllm import LLM
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
-    llm = LLM(**arguments(config, serving, folder))
+    device = replace(device_here(), kind=config.device)
+    llm = LLM(**arguments(config, serving, folder, device))
     rows = []
     try:
         first = prompts.ids[:WARM_UP]
@@ -157,7 +159,9 @@ def measure(
     return rows
 
 
-def arguments(config: GpuThroughputConfig, serving: Serving, folder: Path) -> dict[str, Any]:
+def arguments(
+    config: GpuThroughputConfig, serving: Serving, folder: Path, device: Device
+) -> dict[str, Any]:
     """vLLM's arguments: those of a judge's engine, but random weights and the batch as planned."""
     from autoj_reward.engine.vllm import engine_arguments
 
@@ -166,19 +170,19 @@ def arguments(config: GpuThroughputConfig, serving: Serving, folder: Path) -> di
         {
             "model": str(folder),
             "dtype": DTYPES[serving.weights],
-            "quantization": "fp8" if serving.weights == "fp8" else None,
+            "quantization": "fp8_per_tensor" if serving.weights == "fp8" else None,
             "tensor_parallel": serving.tensor_parallel,
             "gpu_memory_utilization": serving.memory_share,
+            "kv_cache_gib": serving.kv_cache_gib,
+            "max_sequences": serving.max_sequences,
             "max_model_len": 256 + 2 * (lengths.query + lengths.response + lengths.critique),
         }
-        | ({} if serving.kv_cache_gib is None else {"kv_cache_gib": serving.kv_cache_gib})
     )
-    found = engine_arguments(engine, ResolvedModel(str(folder), "random", config.device))
+    model = ResolvedModel(str(folder), "random", config.device)
+    found = engine_arguments(engine, model, device)
     found |= {"load_format": "dummy", "enable_prefix_caching": serving.sharing}
     if serving.kv == "fp8":
         found["kv_cache_dtype"] = "fp8"
-    if serving.max_sequences is not None:
-        found["max_num_seqs"] = serving.max_sequences
     return found
 
 

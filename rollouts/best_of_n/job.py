@@ -19,13 +19,14 @@ from tqdm import tqdm
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
+from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import best_view, format_of
+from autoj_reward.models import best_view, context_asked, format_of
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.select.budget import select_within
@@ -63,7 +64,7 @@ class _Run:
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
-    read = read_queries(checked.input)
+    read = read_queries(checked.input, _asked(checked))
     answered = [row for row in read.rows if row.responses or checked.policy]
     unanswered = [
         BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
@@ -146,7 +147,9 @@ async def _candidates(
             responses, logprobs = answer.responses, answer.logprobs
         name = str(row.line)
         pairs = zip(responses, logprobs, strict=True)
-        groups.append((row, tuple(Candidate(row.query, r, lp, name) for r, lp in pairs)))
+        groups.append(
+            (row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs))
+        )
     return groups
 
 
@@ -157,7 +160,7 @@ async def _judge(
     cluster: Cluster,
     counts: _Run,
 ) -> list[GroupResult]:
-    total = len({(c.query, c.response) for _, group in groups for c in group})
+    total = len({(c.query, c.response, c.context) for _, group in groups for c in group})
     if config.budget is None:
         total *= config.judge.critiques
     else:  # the cheap pass, and at most so many critiques
@@ -212,6 +215,12 @@ async def _select(
         compare=reward.compare if reward.compares else None,
     )
     return GroupResult(row, candidates, tuple(judgements), choice)
+
+
+def _asked(config: BestOfNConfig) -> tuple[Asked, ...]:
+    """The context of rating, and of the comparisons that break ties."""
+    compares = "pairwise" in config.tie_break
+    return context_asked(config.judge, config.columns, None if compares else "single")
 
 
 def ranked(config: BestOfNConfig) -> BestOfNConfig:

@@ -76,6 +76,7 @@ def query_section(number: int, group: GroupResult, view: str) -> str:
         f'<article class="card query" id="q{number}"><header><h3>Query {number}</h3>'
         f'<span class="muted small">line {group.row.line} · {size}</span></header>'
         f"<h4>Query</h4>{_text(group.row.query)}"
+        f"{''.join(f'<h4>{esc(n)}</h4>{_text(t)}' for n, t in group.row.context.items())}"
         f"<h4>Chosen response · candidate {index}</h4>"
         f"{_text(group.candidates[index].response, 'picked')}"
         f'<div class="facts"><span>rating <b>{num(chosen.view("rating"))}</b></span>'

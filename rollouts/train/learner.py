@@ -11,7 +11,9 @@ from autoj_reward.config import EngineConfig
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
+from autoj_reward.models.device import device_here
 from autoj_reward.training.adapters import lora_config
+from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import accumulation
 from autoj_reward.training.tokenizer import set_own_pad
 from autoj_reward.types import BadRow
@@ -48,12 +50,14 @@ def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
 
 
 def model_options(learner: LearnerConfig) -> dict[str, Any]:
-    """Revision and dtype to load a policy with; `auto` is bfloat16 with LoRA on a GPU."""
+    """Revision and dtype to load a policy with; `auto` is half precision with LoRA on a GPU."""
     import torch
 
-    dtype = learner.dtype
+    dtype: str = learner.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if learner.lora_rank and torch.cuda.is_available() else "float32"
+        device = device_here()
+        half = learner.lora_rank and device.kind == "cuda"
+        dtype = device.half if half else "float32"
     return {"revision": learner.revision, "dtype": getattr(torch, dtype)}
 
 
@@ -89,9 +93,6 @@ def read_prompts(config: TrainConfig, tokenizer: Any) -> tuple[list[Message], ..
 
 def arguments(config: TrainConfig) -> dict[str, Any]:
     """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
-    import torch
-
-    gpu = torch.cuda.is_available()
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {
         "output_dir": str(config.output),
@@ -102,8 +103,8 @@ def arguments(config: TrainConfig) -> dict[str, Any]:
         "save_steps": config.save_steps,
         "save_total_limit": 2,
         "report_to": ["tensorboard"],
-        "use_cpu": not gpu,
-        "bf16": gpu and config.learner.dtype != "float32",
+        "use_cpu": not on_gpu(),
+        **half_precision(config.learner.dtype),
         "seed": config.seed,
     }
 

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from autoj_reward.config import load_config
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.io.claims import claim
-from autoj_reward.training.run import log_to
+from autoj_reward.training.run import log_to, processes, require_fit
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import load_learner
+from rollouts.train.memory import load
 from rollouts.train.placement import beside_judge, is_main_process
 
 ALGORITHMS = {
@@ -35,6 +36,7 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
 
         return rejection_sampling.main(config, sets)
     checked = load_config(TrainConfig, config, sets)
+    require_fit(lambda: load(checked, algorithm, processes()))
     claim(checked.output, checked, changeable={"output", "save_steps"})
     log_to(checked.output / "logs")
     journal = checked.reward.journal or checked.output / "journal.sqlite"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from autoj_reward.config import RewardConfig
+from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.reward import RewardModel
 
@@ -22,21 +22,23 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
 
     Without a GPU the trainer keeps `threads` cores to itself (half of them by default), and
     replicas that start with the run get the others. With several GPUs the trainer keeps the first,
-    and the replicas get the others. Beside a running service the trainer keeps to `threads` cores,
-    if given.
+    and the Ray that starts with the run is shown the others. One GPU is shared by stated parts.
+    Beside a running service the trainer keeps to `threads` cores, if given.
 
-    Raises ConfigError where several training processes would each start a judge.
+    Raises ConfigError where several training processes would each start a judge, and for one GPU
+    without stated parts.
     """
     if config.started and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
             "several training processes share one judge: start it with `autoj serve` and name its "
             "address in reward.service"
         )
-    model = RewardModel(config)
-    own_judge = any(judge.kind == "vllm" for judge in config.started)
+    own_judge = any(judge.on_replicas for judge in config.started)
+    gpus = _shared_out_gpus(config.started) if own_judge else None
+    model = RewardModel(config, gpus)
     try:
-        if own_judge:
-            _share_out(model, threads)
+        if own_judge and gpus is None:
+            _share_out_cores(model, threads)
         elif threads:
             _keep(threads)
         model.open()
@@ -45,18 +47,41 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
         model.close()
 
 
-def _share_out(model: RewardModel, threads: int | None) -> None:
-    """Open the model where the judge's processes belong, then go where the trainer does."""
+def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
+    """Let this process see one GPU from here on; the GPUs for the Ray of its judges, by
+    CUDA_VISIBLE_DEVICES. None without any."""
     import torch
 
-    gpus = torch.cuda.device_count()
-    if gpus > 1:
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
-        first, _, others = shown.partition(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = others
-        model.open()
-        os.environ["CUDA_VISIBLE_DEVICES"] = first
-    elif not gpus and hasattr(os, "sched_setaffinity"):
+    gpus = torch.cuda.device_count()  # asks the driver: CUDA is not touched before this is settled
+    if not gpus:
+        return None
+    if gpus == 1:
+        _require_shares(judges)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    first, _, others = shown.partition(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = first
+    return others or first
+
+
+def _require_shares(judges: Sequence[JudgeConfig]) -> None:
+    """ConfigError unless judges that share the trainer's only GPU say how much of it is theirs."""
+    share = 0.0
+    for judge in judges:
+        most = judge.serve.max_replicas or judge.serve.replicas
+        stated = isinstance(most, int) and judge.serve.num_gpus and judge.kv_cache_gib
+        share += most * judge.serve.num_gpus if stated else 1.0  # type: ignore[operator]
+    if share >= 1:
+        raise ConfigError(
+            "one GPU for the trainer and its judge: state the judge's part, for example "
+            "--set reward.judge.serve.replicas=1 --set reward.judge.serve.num_gpus=0.4 "
+            "--set reward.judge.kv_cache_gib=8, so that vLLM leaves the rest alone; or name a "
+            "service on another GPU in reward.service"
+        )
+
+
+def _share_out_cores(model: RewardModel, threads: int | None) -> None:
+    """Open the model where the judge's processes belong, then go where the trainer does."""
+    if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         own = threads or max(1, len(cores) // 2)
         # Threads and processes inherit the cores of the thread that starts them.

@@ -3,6 +3,10 @@
 TRL's PPO cannot load a checkpoint. Ours hold policy, value model and the number of steps done,
 which says what prompts come next; the optimizer's moments start anew, and the learning rate is
 constant so that nothing else does.
+
+With LoRA the value model stands on the policy's own frozen weights: both learn by adapters, and one
+copy of the base serves policy, value and reference. Each process holds it whole: TRL's PPO samples
+from the bare policy, which FSDP does not gather.
 """
 
 from __future__ import annotations
@@ -15,15 +19,17 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from peft import PeftModel
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
+from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.training.run import sharded
 from rollouts.train.config import TrainConfig
-from rollouts.train.learner import Learner, arguments, load_policy, lora, model_options
+from rollouts.train.learner import Learner, arguments, load_policy, model_options
 from rollouts.train.log import JudgeLog
+from rollouts.train.one_base import on_one_base, save_value
 from rollouts.train.placement import is_main_process
 
 STATE = "ppo-"
@@ -33,6 +39,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's PPOTrainer to its end, or go on with it."""
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
+    refuse_shards()
     tokenizer = learner.tokenizer
     rows = [
         {"input_ids": tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"]}
@@ -52,6 +59,8 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
             "stop_token": "eos",
             "missing_eos_penalty": 1.0,
             "num_sample_generations": 0,
+            # The logits of so many whole conversations are in memory at a time.
+            "local_rollout_forward_batch_size": config.device_batch_size,
             "num_mini_batches": 1,
             "lr_scheduler_type": "constant",
             "save_strategy": "no",
@@ -66,7 +75,6 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
             reward_model=PPOReward(reward, tokenizer, prompt_table(rows, learner.prompts)),
             value_model=value,
             train_dataset=Dataset.from_list(rows),
-            peft_config=None if kept else lora(config.learner),
             callbacks=[JudgeLog(reward, config.output / "logs", done)],
         )
         _read_from(trainer, config.seed, done)
@@ -75,6 +83,15 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     if is_main_process():
         final = config.output / f"{STATE}{config.steps}"
         shutil.copytree(final / "policy", config.output / "policy", dirs_exist_ok=True)
+
+
+def refuse_shards() -> None:
+    """ConfigError under FSDP, where TRL's PPO fails at its first sample."""
+    if sharded():
+        raise ConfigError(
+            "TRL's PPO does not run under FSDP: set learner.lora_rank, which trains policy and "
+            "value on one frozen base, and launch with configs/accelerate_ddp.yaml"
+        )
 
 
 def _read_from(trainer: Any, seed: int, done: int) -> None:
@@ -101,19 +118,17 @@ def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
 
 
 def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[Any, Any, Any]:
-    """Policy, reference (None with LoRA: the policy without its adapter) and value model."""
+    """Policy, reference and value model."""
     first = load_policy(config.learner, learner.path, learner.tokenizer)
-    policy, reference = first, None
-    if config.learner.lora_rank is None:
-        start = str(kept / "policy") if kept else learner.path
-        policy, reference = load_policy(config.learner, start, learner.tokenizer), first
-    elif kept:
-        policy = PeftModel.from_pretrained(first, str(kept / "policy"), is_trainable=True)
+    if config.learner.lora_rank is not None:
+        return on_one_base(first, config.learner, kept)
+    start = str(kept / "policy") if kept else learner.path
+    policy = load_policy(config.learner, start, learner.tokenizer)
     value = AutoModelForSequenceClassification.from_pretrained(
         kept / "value" if kept else learner.path, num_labels=1, **model_options(config.learner)
     )
     value.config.pad_token_id = learner.tokenizer.pad_token_id
-    return policy, reference, value
+    return policy, first, value
 
 
 class _Checkpoints(TrainerCallback):
@@ -136,7 +151,7 @@ class _Checkpoints(TrainerCallback):
         whole = self._trainer.accelerator.unwrap_model(self._trainer.model)
         whole.policy.save_pretrained(half / "policy")
         self._tokenizer.save_pretrained(half / "policy")
-        whole.value_model.save_pretrained(half / "value")
+        save_value(whole.value_model, half / "value", self._config.learner)
         half.rename(target)
         for old in _states(self._config.output)[:-2]:
             shutil.rmtree(old)

@@ -19,10 +19,12 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
-from autoj_reward.errors import InputError
+from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.io.rows import read_queries, require_usable
+from autoj_reward.training.fine_tuning import half_precision, on_gpu
+from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
@@ -67,6 +69,8 @@ class RejectionSamplingConfig(Block):
 
 def main(config: str, sets: Sequence[str] = ()) -> int:
     """Run every round; prints where the last policy is."""
+    if processes() > 1:
+        raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_config(RejectionSamplingConfig, config, sets)
     claim(checked.output, checked, changeable={"output", "rounds"})
     policy = checked.policy.model
@@ -109,7 +113,6 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
 def _train(
     config: RejectionSamplingConfig, folder: Path, policy: str, rows: Sequence[dict[str, Any]]
 ) -> None:
-    import torch
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
@@ -118,7 +121,6 @@ def _train(
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
     path, tokenizer = load_tokenizer(learner)
-    gpu = torch.cuda.is_available()
     arguments = {
         "output_dir": str(folder / "sft"),
         "num_train_epochs": sft.epochs,
@@ -131,8 +133,8 @@ def _train(
         "save_total_limit": 2,
         "logging_steps": 1,
         "report_to": ["tensorboard"],
-        "use_cpu": not gpu,
-        "bf16": gpu,
+        "use_cpu": not on_gpu(),
+        **half_precision("auto"),
         "seed": config.seed,
         **sft.trainer,
     }

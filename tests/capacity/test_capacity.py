@@ -70,6 +70,7 @@ def test_how_many_sequences_fit() -> None:
 PUBLISHED = {
     # Elements of all tensors, as the model pages of the checkpoints' safetensors files count them.
     "llama-2-13b": 13_015_864_320,
+    "llama-2-7b": 6_738_415_616,
     "llama-3-8b": 8_030_261_248,
     "mistral-7b": 7_241_732_096,
     "qwen2.5-7b": 7_615_616_512,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import struct
@@ -43,7 +44,9 @@ def serving(app: Service, most: int) -> Iterator[tuple[str, Connections]]:
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
     among = Connections(listening, most)
-    config = uvicorn.Config(app.guard, log_config=None, lifespan="off", ws="none")
+    config = uvicorn.Config(
+        app.guard, log_config=None, lifespan="off", ws="none", timeout_keep_alive=300
+    )
     server = EdgeServer(config, among, app.guard.intake.drain)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -110,7 +113,19 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
             for _ in range(3):
                 assert client.post("/v1/score", json=SCORE).status_code == 200
             assert len(among._all) == 1
-        until(lambda: not among._all and not among._idle)
+        until(lambda: not (among._all or among._idle or among._strangers))
+
+
+def test_strangers_make_room_before_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 300.0)
+    with serving(made(Stub()), most=4) as (address, among), ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=f"http://{address}", headers=HEADERS))
+        assert client.post("/v1/score", json=SCORE).status_code == 200
+        [known] = among._all
+        strangers = [connected(stack, address) for _ in range(12)]
+        assert all(closed(connection) for connection in strangers[:8])
+        assert known in among._all
+        assert client.post("/v1/score", json=SCORE).status_code == 200
 
 
 @pytest.mark.parametrize("drip", [False, True], ids=["silent", "dripping"])
@@ -213,7 +228,7 @@ def test_places(
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: told.append(limits))
-    monkeypatch.setattr(connections.os, "listdir", lambda path: ["0"] * 40)
+    monkeypatch.setattr(os, "listdir", lambda path: ["0"] * 40)
     room = places(requests)
     assert (room.most, room.requests) == found
     assert told in ([], [(min(hard, 4096 + 1024 + 168), hard)], [(1024, 1024)])

@@ -294,6 +294,17 @@ def test_a_service_has_a_token() -> None:
         ("/v1/score", {"candidates": [{"query": None, "response": ""}]}, "candidates.0.query"),
         ("/v1/compare", {"pairs": [{"query": "q", "first": "a"}]}, "pairs.0.second"),
         ("/v1/compare", {"pairs": [], "swap": True}, "pairs"),
+        (
+            "/v1/score",
+            {"candidates": [{"query": "q", "response": "r", "context": {"reference": 4}}]},
+            "candidates.0.context",
+        ),
+        (
+            "/v1/compare",
+            {"pairs": [{"query": "q", "first": "a", "second": "b", "context": ["x"]}]},
+            "pairs.0.context",
+        ),
+        ("/v1/best_of_n", {"query": "q", "responses": ["a"], "context": {"query": ""}}, "context"),
         ("/v1/best_of_n", {"query": "q", "responses": ["a"], "view": "best"}, "view"),
         (
             "/v1/best_of_n",

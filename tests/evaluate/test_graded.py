@@ -61,7 +61,7 @@ def test_scores_are_powers_of_ten_that_end_at_minus_eight(tmp_path: Path) -> Non
     [
         ([{"instruction": "Why?", "outputs": {"a": "x"}}], [preference("Why?", "b", 1)], "of b"),
         ([{"instruction": "Why?", "outputs": {"a": "x"}}], [preference("How?", "a", 1)], "1 of"),
-        ([{"outputs": {}}], [preference("Why?", "a", 1)], "needs the fields instruction"),
+        ([{"outputs": {}}], [preference("Why?", "a", 1)], "needs instruction"),
         ([{"instruction": "Why?", "outputs": {}}], [{"annotator": "x"}], "preference"),
     ],
     ids=["no output", "no instruction", "malformed outputs", "malformed preference"],

@@ -11,10 +11,9 @@ from sklearn.metrics import cohen_kappa_score
 from autoj_reward.evaluate.intervals import bootstrap, difference, share
 from autoj_reward.evaluate.metrics import (
     Shown,
-    agreement,
     agrees,
     cohen_kappa,
-    consistency,
+    consistent,
     correlation,
     joint,
     kendall,
@@ -190,27 +189,20 @@ LABELS = [FIRST, SECOND, TIE, SECOND, FIRST, TIE, TIE, FIRST]
 
 def test_agreement_and_consistency_by_the_strict_rule() -> None:
     # Five rows are consistent, three of them right; the failed row counts in both denominators.
-    assert agreement(VERDICTS, LABELS) == 3 / 8
-    assert consistency(VERDICTS) == 5 / 8
     assert agrees(VERDICTS, LABELS).tolist() == [True] * 3 + [False] * 5
-
-
-def test_groups_of_rows_are_measured_by_the_same_functions() -> None:
-    assert agreement(VERDICTS[:4], LABELS[:4]) == 3 / 4
-    assert consistency(VERDICTS[4:]) == 1 / 4
-    assert agreement([], []) is None
-    assert consistency([]) is None
+    assert consistent(VERDICTS).tolist() == [True] * 4 + [False] * 3 + [True]
+    assert agrees([], []).tolist() == []
 
 
 @pytest.mark.parametrize("label", [INCONSISTENT, FAILED])
 def test_a_label_is_a_humans(label: Verdict) -> None:
     with pytest.raises(ValueError, match=f"no human label.*{label.value}"):
-        agreement([label], [label])
+        agrees([label], [label])
 
 
 def test_rows_and_labels_must_match() -> None:
     with pytest.raises(ValueError, match="zip"):
-        agreement([FIRST, TIE], [FIRST])
+        agrees([FIRST, TIE], [FIRST])
 
 
 def test_position_preference() -> None:

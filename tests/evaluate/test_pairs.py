@@ -209,7 +209,7 @@ def test_forms_of_other_benchmarks(
 
 def test_another_benchmark_from_end_to_end(tmp_path: Path) -> None:
     rows = [
-        {"prompt": "q", "chosen": "longer", "rejected": "s", "subset": "easy", "id": 1},
+        {"prompt": "q", "chosen": "longer", "rejected": "s", "subset": "hep-go", "id": 1},
         {"prompt": "p", "chosen": "s", "rejected": "longer", "subset": "hard", "id": 2},
     ]
     out = str(tmp_path / "out.json")
@@ -217,7 +217,8 @@ def test_another_benchmark_from_end_to_end(tmp_path: Path) -> None:
     assert evaluate("pairs", "--format", "rewardbench", "--data", data, "--json", out, *FAKE) == 0
     found = load(out)
     assert found["task"] == "rewardbench"
-    assert {g: f["agreement"] for g, f in found["groups"].items()} == {"easy": 100.0, "hard": 0.0}
+    assert {g: f["agreement"] for g, f in found["groups"].items()} == {"hep-go": 100.0, "hard": 0.0}
+    assert found["sections"] == {"Reasoning": {"n": 1, "score": 100.0, "score_95": [None, None]}}
 
 
 BAD_ROWS = [

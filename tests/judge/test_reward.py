@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -344,7 +344,7 @@ MODEL = ResolvedModel("m", "m", "cpu")
 
 def print_of(
     identity: str = "m",
-    device: str = "cpu",
+    device: Literal["cpu", "cuda"] = "cpu",
     fmt: str = "autoj-en",
     wrapper: str = "chat",
     **new: Any,
@@ -388,6 +388,7 @@ def test_the_fingerprint_changes_with_what_changes_a_verdict(change: dict[str, A
         {"serve": {"replicas": 4, "max_ongoing": 3, "deadline_s": 5}},
         {"gpu_memory_utilization": 0.5},
         {"kv_cache_gib": 4},
+        {"max_sequences": 8, "max_batched_tokens": 4096},
         {"critiques": 4},
         {"api_key_env": "KEY"},
     ],

@@ -120,47 +120,44 @@ def test_a_folder_s_judge_and_an_endpoint_s_tokenizer(folder: Path, tmp_path: Pa
 
 
 ASK = """
-import json, sys
+import json, pathlib, sys
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ModelError
 from autoj_reward.models import resolve
-try:
-    found = resolve(EngineConfig(model="owner/judge", revision=json.loads(sys.argv[1])))
-    print(json.dumps([found.path, found.identity, found.revision]))
-except ModelError as error:
-    print(json.dumps(str(error)))
+from autoj_reward.models.identity import hub_commit
+main, asked = sys.argv[1:]
+for commit, revision in json.loads(asked):
+    pathlib.Path(main).write_text(commit)
+    hub_commit.cache_clear()  # which a process asks the hub for once
+    try:
+        found = resolve(EngineConfig(model="owner/judge", revision=revision))
+        print(json.dumps([found.path, found.identity, found.revision]))
+    except ModelError as error:
+        print(json.dumps(str(error)))
 """
 
 
-def asked(hub: Path, revision: str | None) -> list[str] | str:
-    """What an offline process with this hub cache makes of owner/judge."""
-    environment = os.environ | {"HF_HUB_CACHE": str(hub), "HF_HUB_OFFLINE": "1"}
-    found: list[str] | str = json.loads(
-        subprocess.run(
-            [sys.executable, "-c", ASK, json.dumps(revision)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-    )
-    return found
-
-
 def test_a_hub_name_is_the_commit_that_it_stands_for(tmp_path: Path) -> None:
-    model, commits = tmp_path / "models--owner--judge", ("a" * 40, "b" * 40)
+    model, (old, new) = tmp_path / "models--owner--judge", ("a" * 40, "b" * 40)
     (model / "refs").mkdir(parents=True)
-    for commit in commits:
+    for commit in (old, new):
         (model / "snapshots" / commit).mkdir(parents=True)
         (model / "snapshots" / commit / "config.json").write_text("{}")
-    for commit in commits:
-        (model / "refs/main").write_text(commit)
-        assert asked(tmp_path, None) == ["owner/judge", f"owner/judge@{commit}", commit]
-    (model / "refs/main").write_text(commits[0])
-    assert asked(tmp_path, commits[1])[1] == f"owner/judge@{commits[1]}"
-    said = asked(tmp_path, "other")
-    assert isinstance(said, str) and said.startswith("owner/judge: neither the model hub nor its")
+    # What main stands for, and the revision that is asked for.
+    asked = json.dumps([(old, None), (new, None), (old, new), (old, "other")])
+    told = subprocess.run(
+        [sys.executable, "-c", ASK, str(model / "refs/main"), asked],
+        env=os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    first, second, named, said = map(json.loads, told.splitlines())
+    assert first == ["owner/judge", f"owner/judge@{old}", old]
+    assert second == ["owner/judge", f"owner/judge@{new}", new]
+    assert named[1] == f"owner/judge@{new}"
+    assert said.startswith("owner/judge: neither the model hub nor its")
     assert "revision other" in said and said.endswith("or name a folder")
 
 

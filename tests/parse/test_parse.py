@@ -38,7 +38,11 @@ GENERATIVE = [name for name in available() if isinstance(load_any_format(name), 
 @example(text="\x08A:")
 def test_parsers_are_total(name: str, text: str) -> None:
     fmt = load_format(name)
-    assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
+    bare = fmt.single is not None and fmt.single.comes_first
+    if bare:
+        assert parse_rating(text, fmt, [text]) == parse_rating(text, fmt)
+    else:
+        assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
     opened = fmt.pairwise and last_open(text, fmt.pairwise)
     # A label without words or brackets before it is never taken for a quote.
     if opened and fold(opened.group()).strip(" .-"):
@@ -50,15 +54,18 @@ def test_parsers_are_total(name: str, text: str) -> None:
         assert rating.reason and 0 <= rating.end <= len(text)
     else:
         assert fmt.scale.admits(rating.value)
-        assert 0 <= rating.opened < rating.start < len(text)
+        assert 0 <= rating.opened < rating.start + bare <= len(text)
         written = re.match(r"[0-9.]+", text[rating.start :])
-        assert written and float(written.group().rstrip(".")) == rating.value
+        if not fmt.scale.words:
+            assert written and float(written.group().rstrip(".")) == rating.value
     verdict = parse_comparison(text, fmt)
     if isinstance(verdict, ParseFailure):
         assert verdict.reason and 0 <= verdict.end <= len(text)
     else:
         assert verdict.verdict in (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
         assert fmt.pairwise is not None
+        if fmt.pairwise.scores:
+            return
         shown = text[verdict.start :].lower()
         spellings = {str(name): each for name, each in fmt.pairwise.labels.items()}[verdict.verdict]
         assert shown.startswith(tuple(s.lower() for s in spellings))
@@ -227,12 +234,12 @@ def test_comparison_failures(name: str, text: str, reason: str, kept: str) -> No
 )
 @pytest.mark.parametrize("head", ["", "Rating: [[", "final decision is ", "[RESULT] "])
 def test_long_adversarial_text_takes_linear_time(unit: str, head: str) -> None:
-    text = head + unit * (100_000 // len(unit))
+    text = head + unit * (50_000 // len(unit))
     started = time.process_time()
     for name in GENERATIVE:
         parse_rating(text, load_format(name), [text])
         parse_comparison(text, load_format(name), [text])
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 1
 
 
 Released = Callable[[str], list[dict[str, Any]]]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from autoj_reward.models import known_models
-from autoj_reward.parse import ParseFailure, parse_comparison
+from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import (
     FORMATS,
     JudgeFormat,
@@ -22,12 +23,20 @@ from autoj_reward.prompts.render import answered_prompt, render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput, Verdict
 
-DIGESTS = Path(__file__).parents[1] / "golden" / "shelf.sha256"
-PUBLISHED = {
-    path: digest
-    for digest, path in map(str.split, DIGESTS.read_text(encoding="utf-8").splitlines())
-}
-"""SHA-256 of each template file as taken from the source that its format.yaml names."""
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def digests(name: str) -> dict[str, str]:
+    """SHA-256 by name, of a file in the form of sha256sum."""
+    lines = (GOLDEN / name).read_text(encoding="utf-8").splitlines()
+    return {named: digest for digest, named in map(str.split, lines)}
+
+
+PUBLISHED = digests("shelf.sha256")
+"""Template files as taken from the source that their format.yaml names."""
+FILLED = digests("shelf_filled.sha256")
+"""Published templates filled with the texts below, where ours leaves out what an input lacks:
+the format, then `reference` for one with a reference answer and `pair` for two responses."""
 
 
 @pytest.mark.parametrize("path", PUBLISHED)
@@ -35,12 +44,32 @@ def test_templates_are_the_published_bytes(path: str) -> None:
     assert hashlib.sha256((FORMATS / path).read_bytes()).hexdigest() == PUBLISHED[path]
 
 
-@pytest.mark.parametrize("name", sorted({path.split("/")[0] for path in PUBLISHED}))
+GRADES = [f"Score {n}: d{n}" for n in range(1, 6)]
+RUBRICS = {
+    "prometheus2": {"rubric": "\n".join(["[Good?]", *GRADES])},
+    "selene": {"rubric": "\n".join(["[Good?]", *GRADES])},
+    "selene-binary": {"rubric": "[Good?]\nYes: y\nNo: n"},
+    "flow-judge": {"rubric": "\n".join(f"- {grade}" for grade in GRADES), "criteria": "Good?"},
+}
+
+
+@pytest.mark.parametrize("case", FILLED)
+def test_a_filled_template_is_the_published_text(case: str) -> None:
+    name, *kind = case.split("+")
+    context = RUBRICS.get(name, {}) | ({"reference": "It is so."} if "reference" in kind else {})
+    responses = ("Because.", "So.") if "pair" in kind else ("Because.",)
+    message = render(JudgeInput("Why?", responses, context=context), load_format(name))[-1]
+    assert hashlib.sha256(message.text.encode()).hexdigest() == FILLED[case]
+
+
+NAMED = {path.split("/")[0] for path in PUBLISHED} | {case.split("+")[0] for case in FILLED}
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_a_published_format_names_its_source(name: str) -> None:
     head = (FORMATS / name / "format.yaml").read_text(encoding="utf-8").partition("name:")[0]
     source = "".join(line.lstrip("# ") + " " for line in head.splitlines())
-    assert "commit " in source and "/" in source
-    assert len(source.partition("commit ")[2].split()[0].strip(".,")) == 40
+    assert re.search(r"[\w.-]+/[\w.-]+, [\w./{},-]+, commit [0-9a-f]{40}\b", source), source
 
 
 GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
@@ -98,6 +127,12 @@ def test_where_the_texts_of_a_pair_stand(name: str) -> None:
         pytest.param("offsetbias", "Output (b)", "second", id="offsetbias"),
         pytest.param("offsetbias", " Output (a).", "first", id="offsetbias full stop"),
         pytest.param("offsetbias", "Output (c)", None, id="offsetbias other"),
+        pytest.param("selene", "**Reasoning:** x\n\n**Result:** B", "second", id="selene"),
+        pytest.param("judgelm", "8 7\nThe first is better.", "first", id="judgelm"),
+        pytest.param("judgelm", " 6.5, 7.5", "second", id="judgelm halves"),
+        pytest.param("judgelm", "9 9\n", "tie", id="judgelm tie"),
+        pytest.param("judgelm", "9 11\n", None, id="judgelm off the scale"),
+        pytest.param("judgelm", "9 out of 10", None, id="judgelm prose"),
     ],
 )
 def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -> None:
@@ -105,6 +140,36 @@ def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -
         parsed = parse_comparison(text, load_format(name), shown)
         found = None if isinstance(parsed, ParseFailure) else parsed.verdict
         assert found == (Verdict(verdict) if verdict else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rating"),
+    [
+        pytest.param("prometheus2", "Fine. [RESULT] 4", 4, id="prometheus"),
+        pytest.param("selene", "**Reasoning:** fine\n\n**Result:** 4", 4, id="selene"),
+        pytest.param("selene", "**Reasoning:** fine\n\n**Result:** 6", None, id="selene off"),
+        pytest.param("selene-binary", "**Reasoning:** x\n\n**Result:** Yes", 1, id="yes"),
+        pytest.param("selene-binary", "**Result:** **no**", 0, id="no"),
+        pytest.param("selene-binary", "**Result:** Maybe", None, id="maybe"),
+        pytest.param(
+            "flow-judge", "<feedback>\nx\n</feedback>\n\n<score>\n3\n</score>", 3, id="flow"
+        ),
+        pytest.param("flow-judge", "<score>3", None, id="flow not closed"),
+        pytest.param("judgelm", "7.5\nThe second is good.", 7.5, id="judgelm"),
+        pytest.param("judgelm", "A good answer: 7", None, id="judgelm prose"),
+        pytest.param("equivalence", "It says 4.\n\nVerdict: correct", 1, id="equal"),
+        pytest.param("equivalence", "No.\nVerdict: **incorrect**.", 0, id="not equal"),
+        pytest.param("equivalence", "The verdict is correct.", 1, id="in a sentence"),
+        pytest.param("equivalence", "It is correct.", None, id="no verdict"),
+        pytest.param("rubric", "Good.\n\nScore: 4/5", 4, id="rubric"),
+        pytest.param("rubric", "Good.\nScore: 0", None, id="rubric off"),
+        pytest.param("rubric-binary", "Bad.\n**Score:** 0", 0, id="rubric 0"),
+    ],
+)
+def test_what_a_judge_of_one_response_says(name: str, text: str, rating: float | None) -> None:
+    for shown in ((), ("Why?", "Because.")):
+        parsed = parse_rating(text, load_format(name), shown)
+        assert (None if isinstance(parsed, ParseFailure) else parsed.value) == rating
 
 
 @pytest.mark.parametrize("name", GENERATIVE)
@@ -120,7 +185,9 @@ def test_rendering_ten_thousand_rows_takes_less_than_two_seconds() -> None:
     for name in GENERATIVE:
         fmt = load_format(name)
         responses = ("Because it is so. " * 20,) * (1 if fmt.single else 2)
-        item = JudgeInput("Why is that? " * 20, responses)
+        needed = fmt.context("single" if fmt.single else "pairwise")
+        context = dict.fromkeys(needed, "It is so. " * 20)
+        item = JudgeInput("Why is that? " * 20, responses, context=context)
         started = time.process_time()
         for _ in range(1000):
             render(item, fmt)

@@ -132,7 +132,7 @@ def test_a_deployment_scales_as_configured(
     serving: ReplicaConfig, scale: tuple[int, int | None]
 ) -> None:
     count, most = scale
-    found = deployment_of(ServedJudge, "judge", serving, count, gpus=2.0)
+    found = deployment_of(ServedJudge, "judge", JudgeConfig(serve=serving), count, gpus=2.0)
     assert found.ray_actor_options["num_gpus"] == 2 and found.ray_actor_options["num_cpus"] == 1
     scaling = found._deployment_config.autoscaling_config
     if most is None:

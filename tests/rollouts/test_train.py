@@ -250,3 +250,5 @@ def test_what_cannot_be_trained(written: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "another config" in said(ConfigError, run, "seed=5")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "start it with `autoj serve`" in said(ConfigError, f"output={written.parent / 'third'}")
+    with pytest.raises(ConfigError, match="runs in one process"):
+        training.main("rejection-sampling", str(written))

@@ -15,6 +15,7 @@ from autoj_reward.select.choose import choose
 from autoj_reward.types import (
     Candidate,
     Comparison,
+    Contest,
     Judgement,
     Outcome,
     Rating,
@@ -44,9 +45,9 @@ async def chosen(
     each = logprobs or [None] * len(judgements)
     candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(each)]
 
-    async def compare(pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
+    async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
         assert games is not None, "no match was expected"
-        return [Comparison(games[int(i), int(j)], ()) for _, i, j in pairs]
+        return [Comparison(games[int(i), int(j)], ()) for _, i, j, _ in pairs]
 
     return await choose(candidates, judgements, **{"compare": compare} | options)
 

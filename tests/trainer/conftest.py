@@ -24,32 +24,56 @@ STUBBED = {
     "openrlhf.models.utils": ("compute_approx_kl", "compute_reward", "masked_mean"),
     "openrlhf.models": (),
     "vllm": ("SamplingParams",),
+    "prime_sandboxes": (),
+    "prime_sandboxes.models": ("validate_egress_lists",),
+    "wandb": ("Histogram",),
+    "pydot": ("graph_from_dot_file",),
+    "yappi": (),
+    "anthropic": (),
+    "google.generativeai": (),
+    "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
+    "together": ("Together",),
 }
-"""Modules that only a GPU's software can import, with the names that others take from them."""
+"""Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
+and profilers, with the names that others take from them."""
 
 
 @pytest.fixture
-def frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frameworks' own packages, to be imported in the test; skips without them."""
-    if not (FRAMEWORKS / "openrlhf").is_dir() or not (FRAMEWORKS / "verl").is_dir():
-        pytest.skip(f"OpenRLHF and verl are not in {FRAMEWORKS}: make test-frameworks")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(FRAMEWORKS)])
-    for name, names in STUBBED.items():
-        stub = types.ModuleType(name)
-        stub.__path__ = []
-        for attribute in names:
-            setattr(stub, attribute, type(attribute, (), {}))
-        monkeypatch.setitem(sys.modules, name, stub)
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Makes a folder's packages importable in the test; skips without them. What was imported of
+    them is forgotten after it, since two folders may hold two versions."""
+
+    def find(folder: Path, *packages: str) -> None:
+        if any(not (folder / name).is_dir() for name in packages):
+            pytest.skip(f"{' and '.join(packages)} not in {folder}: make test-frameworks")
+        monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+        for name, names in STUBBED.items():
+            stub = types.ModuleType(name)
+            stub.__path__ = []
+            for attribute in names:
+                setattr(stub, attribute, type(attribute, (), {}))
+            monkeypatch.setitem(sys.modules, name, stub)
+
+    yield find
+    for name in [name for name in sys.modules if name.partition(".")[0] == "verifiers"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def frameworks(theirs: Callable[..., None]) -> None:
+    """OpenRLHF and verl."""
+    theirs(FRAMEWORKS, "openrlhf", "verl")
 
 
 @pytest.fixture
 def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RewardModel]]:
-    """The reward model of a config file that the environment names, with a scripted judge."""
+    """The reward model of a config file that the environment names, with a scripted judge. What it
+    hangs on has failed after `hangs_s`, long enough for a busy machine to answer the others."""
 
-    def make(**failures: Any) -> RewardModel:
+    def make(hangs_s: float = 60.0, **failures: Any) -> RewardModel:
         ratings = {"good": 9, "good </s>": 9, "poor": 2}
         script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
-        judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 0.5}}
+        judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
         path = tmp_path / "reward.yaml"
         made = {"judge": judge, "view": "rating", "failures": failures}
         path.write_text(yaml.safe_dump(made), encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
@@ -431,8 +432,6 @@ def test_a_wrong_token_and_an_address_without_a_service(
     ],
 )
 def test_a_bad_body_names_its_field(service: str, body: Any, status: int) -> None:
-    import httpx
-
     headers = {"Authorization": "Bearer secret"}
     answer = httpx.post(f"{service}/v1/judge", json=body, headers=headers)
     assert answer.status_code == status and "detail" in answer.json()
@@ -457,7 +456,7 @@ def test_the_service_dies_in_the_middle(service: str) -> None:
 
     async def run() -> None:
         backend = await HttpBackend.connect(service, "secret", 5)
-        backend._client.base_url = "http://127.0.0.1:9"
+        backend._post.url = httpx.URL("http://127.0.0.1:9")
         with pytest.raises(EngineUnavailable, match="was lost"):
             async for _ in backend.stream([JudgeInput("q", ("good",))]):
                 pass

@@ -1,6 +1,7 @@
 """slime's calls as its own code makes them.
 
-THUDM/slime, slime/rollout/rm_hub/__init__.py at 0b420f1ef4161f02d2a00d47c1318eec955a4e2e:
+THUDM/slime, slime/rollout/rm_hub/__init__.py at 0b420f1ef4161f02d2a00d47c1318eec955a4e2e, a branch
+that adds one reward of its own to what was on main in 2026 (docs/trainers.md says what is of when):
 `async_rm` awaits `fn(args, sample)`, `batched_async_rm` awaits `fn(args, samples)`, and
 `remote_rm` posts {prompt, response, label} and takes the JSON of the answer as the reward.
 """
@@ -28,7 +29,7 @@ async def test_one_sample_and_a_group(named: Any) -> None:
     assert await custom_rm(None, group) == [9.0, 5.5, 2.0]
     with pytest.raises(ConfigError, match="fallback is group"):
         await custom_rm(None, sample("good"))
-    named(budget=1.0, fallback=4.5)
+    named(3.0, budget=1.0, fallback=4.5)
     assert await custom_rm(None, sample("good", [{"role": "user", "content": "Why?"}])) == 9.0
     assert await custom_rm(None, sample("slow")) == 4.5
 

@@ -24,7 +24,6 @@ from autoj_reward.config import (
     ShapingConfig,
 )
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.text import Turn
@@ -146,6 +145,8 @@ def moved(trainer: Any) -> torch.Tensor:
 
 @pytest.mark.training
 def test_online_dpo(tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None:
+    from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
+
     trainer = online_dpo(DecidedPairsTrainer, OnlineDPOReward(reward).compare, tokenizer, tmp_path)
     assert moved(trainer).any()
     assert history(trainer, "objective/scores") == [0.5]
@@ -173,6 +174,8 @@ def test_undecided_pairs_teach_nothing(
 ) -> None:
     from trl.experimental.online_dpo import OnlineDPOTrainer
 
+    from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
+
     function, config = UNDECIDED[case]
     with RewardModel(RewardConfig(**config)) as model:
         judge = getattr(OnlineDPOReward(model), function)
@@ -190,6 +193,8 @@ def test_decided_pairs_teach_what_they_teach_in_the_stock_trainer(
     tmp_path: Path, tokenizer: Any
 ) -> None:
     from trl.experimental.online_dpo import OnlineDPOTrainer
+
+    from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
     def gain(kind: Any, *rewards: float) -> torch.Tensor:
         def judge(**columns: Any) -> list[float]:
@@ -373,6 +378,8 @@ def made(
         sizes: dict[str, Any] = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
         return Ppo(tokenizer, reward, folder, total_episodes=32 * steps, **sizes).trainer
     if algorithm == "online-dpo":
+        from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
+
         return DecidedPairsTrainer(
             model=tiny(LlamaForCausalLM, len(tokenizer)),
             reward_funcs=OnlineDPOReward(reward).judge,

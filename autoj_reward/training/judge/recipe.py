@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
+from autoj_reward.config.models import Wrapper
 from autoj_reward.training.fine_tuning import FineTuningConfig
 
 
@@ -84,7 +85,7 @@ class TrainJudgeConfig(FineTuningConfig):
     """
 
     format: str = "auto"
-    wrapper: Literal["auto", "chat", "llama2", "none"] = "auto"
+    wrapper: Wrapper = "auto"
     adapter: Path | None = None
     losses: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
@@ -105,3 +106,10 @@ class TrainJudgeConfig(FineTuningConfig):
                 "which flash_attention_2 cannot mask: set attention to sdpa"
             )
         return self
+
+
+def sequences_of(config: TrainJudgeConfig) -> int:
+    """Most sequences of one example: a pair with a preference has two, a group one an output."""
+    if config.mix.ranked:
+        return config.groups.size
+    return 2 if config.mix.preferred else 1

@@ -24,18 +24,20 @@ from autoj_reward.io.claims import claim
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.adapters import merge_adapter
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
     common_arguments,
     freeze_below,
+    memory_load,
     on_gpu,
     save_weights,
     weights_dtype,
     with_lora,
     write_record,
 )
-from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from autoj_reward.training.run import log_to
+from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
+from autoj_reward.training.run import log_to, require_fit
 
 
 def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
@@ -53,6 +55,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     from autoj_reward.training.judge.trainer import Collator, JudgeTrainer
 
     started = time.monotonic()
+    require_fit(lambda: memory_load(config, sequences_of(config)))
     claim(config.output, config, changeable={"output", "save_steps"})
     log_to(config.output / "logs")
     judge = JudgeConfig(
@@ -110,7 +113,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     }
 
     def merge(adapter: Path, target: Path) -> None:
-        _merge(source.path, config.revision, adapter, tokenizer, target)
+        merge_adapter(source.path, config.revision, adapter, tokenizer, target)
 
     save_weights(trainer, config, "judge", merge)
     record = write_record(trainer, config, command, time.monotonic() - started, found)
@@ -153,14 +156,3 @@ def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
         freeze_below(model, lora.first_layer)
         return model
     return with_lora(model, lora, "CAUSAL_LM")
-
-
-def _merge(base: str, revision: str | None, adapter: Path, tokenizer: Any, target: Path) -> None:
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    whole = AutoModelForCausalLM.from_pretrained(base, revision=revision, dtype=torch.float32)
-    whole = PeftModel.from_pretrained(whole, str(adapter)).merge_and_unload()
-    whole.save_pretrained(str(target))
-    tokenizer.save_pretrained(str(target))

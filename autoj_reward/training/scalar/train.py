@@ -25,12 +25,13 @@ from autoj_reward.io.claims import claim
 from autoj_reward.models import resolve
 from autoj_reward.training.fine_tuning import (
     common_arguments,
+    memory_load,
     save_weights,
     weights_dtype,
     with_lora,
     write_record,
 )
-from autoj_reward.training.run import log_to
+from autoj_reward.training.run import log_to, require_fit
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 
 
@@ -49,6 +50,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
     from autoj_reward.training.scalar.validation import EveryEpoch
 
     started = time.monotonic()
+    require_fit(lambda: memory_load(config, 2))
     claim(config.output, config, changeable={"output", "save_steps"})
     log_to(config.output / "logs")
     source = resolve(EngineConfig(model=config.model, revision=config.revision))

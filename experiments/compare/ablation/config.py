@@ -16,7 +16,7 @@ from autoj_reward.config import (
     View,
 )
 from experiments.compare.ablation.measures import KNOCKOUT
-from experiments.compare.ablation.rewards import KNOCK_OUT, POINTWISE
+from experiments.compare.ablation.rewards import KNOWN
 from experiments.compare.panel import PanelConfig
 
 PARTS = ("direct", "scalar", "critique", "sampled", KNOCKOUT, "eval_p", "policies")
@@ -103,5 +103,4 @@ class RewardAblationConfig(PanelConfig):
 
     def rewards(self, parts: tuple[str, ...]) -> dict[str, bool]:
         """The rewards that ask a model in these parts, and whether each is costly."""
-        known = POINTWISE | {KNOCKOUT: KNOCK_OUT}
-        return {name: own.costly for name, own in known.items() if own.part in parts}
+        return {name: own.costly for name, own in KNOWN.items() if own.part in parts}

@@ -10,6 +10,7 @@ import numpy as np
 
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.trainer.parts import Parts
+from autoj_reward.types import JudgeInput
 from experiments.compare.ablation.bias import (
     confident_disagreement,
     over_optimization,
@@ -28,10 +29,12 @@ from experiments.compare.ablation.pairs import measure_pairs, pair_values, some
 from experiments.compare.ablation.policies import PolicySample
 from experiments.compare.ablation.rewards import (
     FREE,
+    KNOWN,
     PANEL,
     PANELS,
     POINTWISE,
     Group,
+    Reward,
     cost,
     matches,
     rated,
@@ -70,6 +73,13 @@ class Run:
         """The candidates that every reward scores."""
         limits = self.config.costly
         return [group.head(limits.candidates) for group in self.groups[: limits.queries]]
+
+    def inputs(self, reward: Reward) -> list[JudgeInput]:
+        """What a reward asks of the candidates."""
+        groups = self.costly if reward.costly else self.groups
+        if reward.part == KNOCKOUT:
+            return matches(groups)
+        return singles(groups, self.config.samples.get(reward.judge, 1))
 
     @property
     def costly_material(self) -> Material:
@@ -150,17 +160,10 @@ def _set(
 
 def _costs(run: Run) -> dict[str, Any]:
     """By part: what a judgement of its candidates cost, be it of this run or from the journal."""
-    inputs = {
-        "direct": ("direct", singles(run.groups)),
-        "scalar": ("scalar", singles(run.groups)),
-        "critique": ("greedy", singles(run.costly)),
-        "sampled": ("sampled", singles(run.costly, run.config.critiques)),
-        KNOCKOUT: ("greedy", matches(run.costly)),
-    }
     return {
-        part: cost([run.answers[judge][item] for item in dict.fromkeys(items)])
-        for part, (judge, items) in inputs.items()
-        if part in run.parts
+        own.part: cost([run.answers[own.judge][item] for item in dict.fromkeys(run.inputs(own))])
+        for own in {own.part: own for own in KNOWN.values()}.values()
+        if own.part in run.parts
     }
 
 

@@ -13,9 +13,8 @@ from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.ablation.candidates import put_graded, read_rows, sampled_responses
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
-from experiments.compare.ablation.measures import KNOCKOUT
 from experiments.compare.ablation.policies import sample_policy
-from experiments.compare.ablation.rewards import POINTWISE, matches, singles
+from experiments.compare.ablation.rewards import KNOWN
 from experiments.compare.material import Material, alone_inputs, read_material
 from experiments.compare.panel import ask
 
@@ -73,19 +72,16 @@ def _trained(config: RewardAblationConfig, folder: str) -> PolicyConfig:
 
 def _inputs(run: Run) -> dict[str, list[JudgeInput]]:
     """All that each judge is asked, in the order of the config's judges."""
-    config, rewards = run.config, run.config.rewards(run.parts)
+    config = run.config
     found: dict[str, list[JudgeInput]] = {name: [] for name in config.judges}
-    for judge in dict.fromkeys(own.judge for own in POINTWISE.values()):
-        own = next(reward for reward in POINTWISE.values() if reward.judge == judge)
-        if judge not in found:
-            continue
-        k = config.samples.get(judge, 1)
+    for own in {(own.judge, own.part): own for own in KNOWN.values()}.values():
+        asked = found.get(own.judge, [])
         if own.part in run.parts:
-            found[judge] += singles(run.costly if own.costly else run.groups, k)
-            trained = [] if own.costly else [s for p in run.policies.values() for s, _ in p]
-            found[judge] += [JudgeInput(s.query, (text,)) for s in trained for text in s.responses]
-        if "eval_p" in run.parts:
-            found[judge] += alone_inputs(run.costly_material if own.costly else run.material, k)
-    if KNOCKOUT in rewards:
-        found["greedy"] += matches(run.costly)
+            asked += run.inputs(own)
+            if not own.costly:
+                trained = [sample for policy in run.policies.values() for sample, _ in policy]
+                asked += [JudgeInput(s.query, (text,)) for s in trained for text in s.responses]
+        if "eval_p" in run.parts and own.view != "verdict":
+            k = config.samples.get(own.judge, 1)
+            asked += alone_inputs(run.costly_material if own.costly else run.material, k)
     return {name: list(dict.fromkeys(inputs)) for name, inputs in found.items() if inputs}

@@ -112,6 +112,7 @@ class _Pair:
         return policy, base
 
     def _logprobs(self, model: Any, ids: Any, start: int, kept: Any) -> tuple[float, ...]:
-        logits = model(ids).logits[:, start - 1 : -1].float() / self._config.temperature
+        read = model(ids, logits_to_keep=ids.shape[1] - start + 1).logits[:, :-1]
+        logits = read.float() / self._config.temperature
         of_tokens = logits.log_softmax(-1).gather(-1, ids[:, start:, None]).squeeze(-1)
         return tuple(float(total) for total in (of_tokens * kept).sum(1))

@@ -54,11 +54,9 @@ PANELS = {
     "panel_min": "panel of judge and scalar model, least",
 }
 """Rewards that join the scores of others, as a reward of several parts does."""
-TITLES = (
-    {name: reward.title for name, reward in (POINTWISE | {KNOCKOUT: KNOCK_OUT}).items()}
-    | PANELS
-    | FREE
-)
+KNOWN = POINTWISE | {KNOCKOUT: KNOCK_OUT}
+"""Rewards that ask a judge, by name."""
+TITLES = {name: reward.title for name, reward in KNOWN.items()} | PANELS | FREE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autoj_reward.evaluate.critique_health import examine, summarise
 from autoj_reward.evaluate.intervals import share
 from autoj_reward.evaluate.metrics import consistent, pointwise_verdicts, position
 from autoj_reward.prompts.format import JudgeFormat
@@ -26,6 +25,7 @@ from experiments.compare.material import (
     ratings,
     verdicts,
 )
+from experiments.critique_health import examine, summarise
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 
@@ -80,7 +80,7 @@ def _measure_single(
         if row.judgement
     ]
     texts = _texts(material, fmt, inputs, judgements)
-    figures = direct.figures | texts | {"reference_health": asdict(summarise(known))}
+    figures = direct.figures | texts | {"reference_health": summarise(known)}
     return Measured(figures, direct.predictions)
 
 
@@ -149,7 +149,7 @@ def _texts(
     ]
     return {
         "parsed": material.estimate(share(parsed), [i.query for i, _ in answered]),
-        "health": asdict(summarise(health)),
+        "health": summarise(health),
     }
 
 

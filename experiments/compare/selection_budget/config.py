@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -98,14 +99,13 @@ class SelectionBudgetConfig(ResampledConfig):
             raise ValueError(f"finalists {list(self.finalists)}: a knock-out needs two")
         return self
 
+    def possible(self) -> Sequence[str]:
+        return [part for part in PARTS if part != "systems" or self.systems]
+
     def wanted(self, named: str | None) -> tuple[str, ...]:
-        """The parts to run: those of the flag, or of the config. Raises ConfigError for others,
-        for parts that need candidates without any, and for `systems` that are not configured."""
-        found = self.parts if named is None else tuple(n.strip() for n in named.split(","))
-        if strange := [name for name in found if name not in PARTS]:
-            raise ConfigError(f"parts {', '.join(strange)}: known are {', '.join(PARTS)}")
+        """The parts to run: those of the flag, or of the config. Raises ConfigError also for parts
+        that need candidates without any."""
+        found = super().wanted(",".join(self.parts) if named is None else named)
         if set(found) - {"simulated"} and not ASKED.intersection(found):
             raise ConfigError(f"parts {', '.join(found)}: they need the part recorded or systems")
-        if "systems" in found and self.systems is None:
-            raise ConfigError("the part systems needs `systems`: outputs and leaderboard")
-        return tuple(part for part in PARTS if part in found)
+        return found

@@ -18,6 +18,7 @@ from autoj_reward.select.choose import choose
 from autoj_reward.types import (
     Candidate,
     Comparison,
+    Contest,
     JudgeInput,
     Judgement,
     Outcome,
@@ -149,12 +150,8 @@ async def _knockout(scene: Scene, count: int) -> Choice:
     everyone = await meter.rate(range(len(scene.candidates)), direct=True)
     top = _ranked(everyone)[:count]
 
-    async def compare(pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
-        found = []
-        for query, first, second in pairs:
-            orders = (first, second), (second, first)
-            found.append(swap_consistent(*await meter.ask([JudgeInput(query, o) for o in orders])))
-        return found
+    async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
+        return [swap_consistent(*await meter.ask(pair.inputs())) for pair in pairs]
 
     level = [Judgement(Outcome.OK, rating=Rating(0))] * len(top)
     chosen = await choose(

@@ -20,6 +20,27 @@ VALID: dict[str, Any] = {
     },
     "/v1/judge": {"items": [{"query": "Why?", "responses": ["a"], "sample": 0}]},
     "/get_reward": {"query": ["Why? a"], "prompts": ["Why? "], "labels": [None]},
+    "/reward": {
+        "prompt": [{"role": "user", "content": [{"type": "text", "text": "Why?"}]}],
+        "response": "a",
+        "label": None,
+    },
+    "/v1/responses": {
+        "input": [{"role": "user", "content": "Why?"}],
+        "metadata": {"response_1": "a", "response_2": "bc"},
+    },
+    "/v1/chat/completions": {
+        "model": "any",
+        "messages": [
+            {"role": "system", "content": "Judge."},
+            {
+                "role": "user",
+                "content": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\na\n"
+                "[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nbc\n"
+                "[The End of Assistant B's Answer]",
+            },
+        ],
+    },
 }
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 2**31, 10**400, 1e308, float("nan"), float("-inf"), "", "\x00", "\ud800",

@@ -40,6 +40,12 @@ class Server:
         """The server process that runs now."""
         return psutil.Process(self._process.pid)
 
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that this process has used, without those that it started."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
     def _start(self) -> subprocess.Popen[bytes]:
         with open(self._log, "ab") as log:
             return subprocess.Popen(

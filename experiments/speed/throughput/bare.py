@@ -64,13 +64,14 @@ class BareEngine:
         self.tokens = PromptTokenizer(llm.get_tokenizer(), wrapper)
 
     @classmethod
-    def start(cls, config: JudgeConfig) -> BareEngine:
-        """An engine with the arguments that a replica gives its own. ModelError with the cause."""
+    def start(cls, config: JudgeConfig, **more: Any) -> BareEngine:
+        """An engine with the arguments that a replica gives its own, and more. ModelError with the
+        cause."""
         from vllm import LLM, SamplingParams
 
         from autoj_reward.engine.vllm import engine_arguments
 
-        arguments = engine_arguments(config, resolve(config))
+        arguments = engine_arguments(config, resolve(config)) | more
         try:
             llm = LLM(**arguments)
         except (RuntimeError, ValueError, OSError) as error:

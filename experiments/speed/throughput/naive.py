@@ -8,6 +8,7 @@ from typing import Any
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.models import format_and_wrapper, resolve
+from autoj_reward.models.settings import dtype_of
 from autoj_reward.parse import ParseFailure, parse_rating
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
@@ -33,8 +34,7 @@ class NaiveReward:
             count,
         )
         self._device = model.device
-        auto = "bfloat16" if model.device == "cuda" else "float32"
-        dtype = getattr(torch, auto if config.dtype == "auto" else config.dtype)
+        dtype = getattr(torch, dtype_of(config, model.device))
         options = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
         self._tokenizer: Any = AutoTokenizer.from_pretrained(model.path, **options)
         self._tokens = PromptTokenizer(self._tokenizer, wrapper)

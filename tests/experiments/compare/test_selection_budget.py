@@ -288,8 +288,8 @@ def test_the_simulated_part_needs_no_other(tmp_path: Path) -> None:
     ("flags", "said"),
     [
         pytest.param(["--parts", "scalar"], "need the part recorded", id="part"),
-        pytest.param(["--parts", "systems"], "needs `systems`", id="systems"),
-        pytest.param(["--parts", "recorded,best"], "known are", id="unknown part"),
+        pytest.param(["--parts", "systems"], "this config has the parts", id="systems"),
+        pytest.param(["--parts", "recorded,best"], "this config has the parts", id="unknown part"),
         pytest.param(["--set", "shares=[0.2, 1.5]"], "between 0 and 1", id="share"),
         pytest.param(["--set", "target=0.3"], "is one of them", id="target"),
         pytest.param(["--set", "finalists=[1]"], "needs two", id="finalists"),

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Judgement, Outcome, Rating
 from experiments.faults import attack_uplift
@@ -30,16 +31,17 @@ def test_figures_by_hand() -> None:
     lost = Judgement(Outcome.UNPARSABLE, reason="nothing")
     answers = {"all": own + plain, "trusting": [rated(6), lost, rated(9), *plain]}
     rows = {
-        (row.defences, row.family): row for row in figures(FOUND, answers, load_format("autoj-en"))
+        (row["defences"], row["family"]): row
+        for row in figures(FOUND, answers, load_format("autoj-en"), Draws(50))
     }
     every = rows["all", "all families"]
-    assert every.uplift.value == pytest.approx(4 / 3) and every.uplift.n == 3
-    assert every.raised.value == pytest.approx(2 / 3)
-    assert rows["all", "quotes"].uplift.value == 0
-    assert rows["without the rule of quotes", "quotes"].uplift.value == 7
+    assert every["uplift"].value == pytest.approx(4 / 3) and every["uplift"].n == 3
+    assert every["raised"].value == pytest.approx(2 / 3)
+    assert rows["all", "quotes"]["uplift"].value == 0
+    assert rows["without the rule of quotes", "quotes"]["uplift"].value == 7
     bare = rows["without control tokens kept apart", "flattery"]
-    assert (bare.uplift.value, bare.uplift.n, bare.unrated) == (4, 1, 1)
-    assert rows["all, flagged responses left out", "all families"].uplift.value == 2
+    assert (bare["uplift"].value, bare["uplift"].n, bare["unrated"]) == (4, 1, 1)
+    assert rows["all, flagged responses left out", "all families"]["uplift"].value == 2
     assert ("all, flagged responses left out", "quotes") not in rows
 
 
@@ -48,7 +50,8 @@ def test_a_whole_run_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     judge = {"kind": "fake", "script": {"log": str(log)}}
     config = tmp_path / "attack_uplift.yaml"
     output = tmp_path / "out"
-    config.write_text(yaml.safe_dump({"judge": judge, "output": str(output)}), encoding="utf-8")
+    given = {"judge": judge, "output": str(output), "bootstrap": 20}
+    config.write_text(yaml.safe_dump(given), encoding="utf-8")
     for _ in range(2):
         assert attack_uplift.main(["--config", str(config)]) == 0
     distinct = {(a.query, r) for a in attacks() for r in (a.response, a.plain) if r}
@@ -85,6 +88,9 @@ async def test_trusting_takes_responses_for_template() -> None:
 
         async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
             return []
+
+        def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+            return prepared
 
         async def label_probs(self, *_: object) -> LabelProbs | None:
             return None

@@ -57,6 +57,9 @@ class Judge:
         assert self.fmt.pairwise is not None
         return self.fmt.pairwise.labels["second"][0]
 
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return prepared
+
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:

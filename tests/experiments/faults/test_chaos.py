@@ -13,10 +13,12 @@ import yaml
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
 from autoj_reward.edge.http import make_app
+from autoj_reward.edge.trainers import add_routes
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.trainer.reward import RewardModel
 from experiments.faults.chaos import fuzz
 from experiments.faults.chaos.__main__ import broken, main, render
 from experiments.faults.chaos.load import Sample, summary
@@ -26,7 +28,7 @@ def written(folder: Path, **more: Any) -> str:
     kills = {"judge": {"kind": "fake", "script": {"latency_s": 0.3}}, "targets": ["service"]}
     config = {
         "output": str(folder / "out"),
-        "load": {"clients": 2, "concurrent": 6, "seconds": 2, "latency_s": 0.05},
+        "load": {"clients": 2, "concurrent": 6, "seconds": 0.5, "latency_s": 0.05},
         "bodies": 200,
         "kills": kills | {"candidates": 64},
     } | more
@@ -36,8 +38,10 @@ def written(folder: Path, **more: Any) -> str:
 
 
 async def test_no_body_breaks_the_service() -> None:
-    client = RewardClient(LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake")))))
-    app = make_app(client, "secret")
+    judge = JudgeConfig(kind="fake")
+    app = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(judge)))), "secret")
+    model = RewardModel(RewardConfig(judge=judge, failures=FailureConfig(budget=1.0)))
+    add_routes(app, model)
     transport = httpx.ASGITransport(app.guard)
     headers = {"Authorization": "Bearer secret"}
     async with httpx.AsyncClient(
@@ -48,10 +52,11 @@ async def test_no_body_breaks_the_service() -> None:
             answer = await asking.post(path, content=body)
             return answer.status_code, answer.content
 
-        statuses = await fuzz.run(post, 2000)
+        with model:
+            statuses = await fuzz.run(post, 2000)
     assert sum(statuses.values()) == 2000
     assert statuses[200] > 200 and statuses[422] > 200
-    assert set(statuses) <= {200, 400, 404, 422}
+    assert set(statuses) <= {200, 400, 422}
 
 
 async def test_a_server_error_or_a_stack_trace_ends_the_fuzz() -> None:
@@ -116,7 +121,7 @@ def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFix
     served, bare = found["load"]
     assert (served["server"], bare["server"]) == ("service", "bare FastAPI")
     for row in (served, bare):
-        assert row["requests"] > 6 and row["failed"] == row["lost"] == row["twice"] == 0
+        assert row["requests"] >= 6 and row["failed"] == row["lost"] == row["twice"] == 0
         assert 0 < row["p50_s"] <= row["p99_s"]
     assert sum(found["fuzz"]["statuses"].values()) == 200 and not found["fuzz"]["crashed"]
     [killed] = found["kills"]

@@ -43,6 +43,9 @@ class Judge:
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         return [Generation(self.text, finished=self.finished)]
 
+    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return prepared
+
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:

@@ -15,6 +15,7 @@ from autoj_reward.capacity.roofline import READS, Lengths
 from autoj_reward.capacity.shape import find_shape, shape_of
 from autoj_reward.config import check
 from autoj_reward.errors import ConfigError, EngineError
+from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import (
     GpuThroughputConfig,
     arguments,
@@ -32,6 +33,7 @@ from experiments.speed.random_judge import (
 )
 from experiments.study import Study
 
+H100 = Device("cuda", 79.6, (9, 0))
 PEAKS = {"tflops": {"float32": 0.1}, "bandwidth_gbs": 10, "memory_gib": 8}
 LENGTHS = {"query": 20, "response": 40, "critique": 12, "candidates": 3}
 TINY = {
@@ -109,15 +111,16 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
     fast = {"weights": "fp8", "kv": "fp8", "max_sequences": 1024, "memory_share": 0.8}
     data = {"output": "runs/x", "variants": {"fast": fast, "bf16": {"sharing": False}}}
     given = check(GpuThroughputConfig, data, "test")
-    found = arguments(given, given.variants["fast"], tmp_path)
+    found = arguments(given, given.variants["fast"], tmp_path, H100)
     expected = {
-        "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8", "kv_cache_dtype": "fp8",
+        "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8_per_tensor",
+        "kv_cache_dtype": "fp8",
         "max_num_seqs": 1024, "gpu_memory_utilization": 0.8, "enable_prefix_caching": True,
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
     longest = 130 + 350 + max(output_lengths(10_000, 330, seed=0)) + READS
     assert found["max_model_len"] >= longest
-    plain = arguments(given, given.variants["bf16"], tmp_path)
+    plain = arguments(given, given.variants["bf16"], tmp_path, H100)
     assert plain["quantization"] is None and "kv_cache_dtype" not in plain
     assert plain["enable_prefix_caching"] is False
 

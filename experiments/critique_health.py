@@ -44,23 +44,6 @@ class Health:
     copies: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSummary:
-    """Many critiques: means over them and shares of them, 0..1; None without any.
-
-    empty: critiques without a word.
-    """
-
-    n: int
-    words_mean: float | None
-    words_median: float | None
-    repetition: float | None
-    loops: float | None
-    copies: float | None
-    hit_limit: float | None
-    empty: float | None
-
-
 def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
     """Look at one critique beside its prompt: the template with query and responses filled in."""
     words = WORD.findall(critique.lower())
@@ -77,20 +60,20 @@ def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
     )
 
 
-def summarise(found: Sequence[Health]) -> HealthSummary:
-    """Means and shares over many critiques."""
-    if not found:
-        return HealthSummary(0, None, None, None, None, None, None, None)
-    return HealthSummary(
-        n=len(found),
-        words_mean=fmean(h.words for h in found),
-        words_median=median(h.words for h in found),
-        repetition=fmean(h.repetition for h in found),
-        loops=fmean(h.loops for h in found),
-        copies=fmean(h.copies for h in found),
-        hit_limit=fmean(h.hit_limit for h in found),
-        empty=fmean(h.words == 0 for h in found),
-    )
+def summarise(found: Sequence[Health]) -> dict[str, float | None]:
+    """n critiques, means over them and shares of them, 0..1; None without any. empty: critiques
+    without a word."""
+    columns = {
+        "words_mean": [h.words for h in found],
+        "repetition": [h.repetition for h in found],
+        "loops": [h.loops for h in found],
+        "copies": [h.copies for h in found],
+        "hit_limit": [h.hit_limit for h in found],
+        "empty": [h.words == 0 for h in found],
+    }
+    means = {name: fmean(values) if found else None for name, values in columns.items()}
+    middle = median(h.words for h in found) if found else None
+    return {"n": len(found), "words_median": middle} | means
 
 
 def _numbered(*texts: list[str]) -> list[NDArray[np.intp]]:

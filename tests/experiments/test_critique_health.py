@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoj_reward.evaluate.critique_health import Health, examine, summarise
+from experiments.critique_health import Health, examine, summarise
 
 SOUND = (
     "The response names the right city and gives a reason. It leaves out when the law was passed, "
@@ -117,12 +117,18 @@ def test_a_summary() -> None:
         Health(0, False, 0.0, False, 0, False),
         Health(20, True, 0.25, False, 20, True),
     ]
-    summary = summarise(found)
-    assert (summary.n, summary.words_mean, summary.words_median) == (4, 17.5, 15)
-    assert (summary.repetition, summary.loops, summary.copies) == (0.25, 0.25, 0.5)
-    assert (summary.hit_limit, summary.empty) == (0.5, 0.25)
+    assert summarise(found) == {
+        "n": 4,
+        "words_mean": 17.5,
+        "words_median": 15,
+        "repetition": 0.25,
+        "loops": 0.25,
+        "copies": 0.5,
+        "hit_limit": 0.5,
+        "empty": 0.25,
+    }
 
 
 def test_a_summary_of_nothing() -> None:
     summary = summarise([])
-    assert (summary.n, summary.words_mean, summary.loops, summary.empty) == (0, None, None, None)
+    assert summary.pop("n") == 0 and set(summary.values()) == {None}

@@ -1,0 +1,65 @@
+"""What an engine takes of its GPUs, told before it is started."""
+
+from __future__ import annotations
+
+from autoj_reward.capacity.memory import GIB, listed
+from autoj_reward.capacity.shape import ModelShape, find_shape
+from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
+from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.models.device import Device
+from autoj_reward.models.settings import kv_tokens, settled, weight_gib
+
+CONTEXT_GIB = 1.5
+"""CUDA's and NCCL's own, and vLLM's graphs."""
+
+
+def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | None:
+    """GiB on each GPU of an engine by part; None where the model's shape is not known. The KV cache
+    is the stated one, or what the rest leaves of gpu_memory_utilization."""
+    try:
+        shape = find_shape(config.model)
+    except ModelError:
+        return None
+    config = settled(config, device)
+    found = {
+        "weights": weight_gib(shape, config, device) / config.tensor_parallel,
+        "a step": _step(shape, config),
+        "CUDA": CONTEXT_GIB,
+    }
+    left = device.memory_gib * config.gpu_memory_utilization - sum(found.values())
+    return found | {"KV cache": left if config.kv_cache_gib is None else config.kv_cache_gib}
+
+
+def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> None:
+    """Raises ConfigError with the numbers for an engine that does not fit on its GPUs, or on its
+    share of one. Passes what has no known shape."""
+    found = engine_parts(config, device)
+    if found is None:
+        return
+    share = min(1.0, config.serve.num_gpus or 1.0)
+    have = device.memory_gib * (share if config.kv_cache_gib else config.gpu_memory_utilization)
+    need = f"{config.model} does not fit on each of {config.tensor_parallel} GPUs: "
+    remedy = "use more (tensor_parallel), fp8 weights (quantization: fp8_per_tensor) or larger ones"
+    if found["KV cache"] <= 0 or sum(found.values()) > have * (1 + 1e-9):
+        stated = " or a smaller kv_cache_gib" if config.kv_cache_gib else ""
+        raise ConfigError(
+            f"{need}{listed(found)}, of {have:.1f} GiB that it may take of "
+            f"{device.memory_gib:.1f}: "
+            f"{remedy}{stated}"
+        )
+    sized = config.model_copy(update={"kv_cache_gib": found["KV cache"]})
+    tokens = kv_tokens(sized, device)
+    if tokens is not None and tokens < config.max_model_len:
+        raise ConfigError(
+            f"{need}its KV cache of {found['KV cache']:.1f} GiB holds {tokens} tokens and "
+            f"max_model_len is {config.max_model_len}: lower it, or {remedy}"
+        )
+
+
+def _step(shape: ModelShape, config: EngineConfig) -> float:
+    """What the tokens of a step take in a layer, and the logits of its sequences."""
+    assert config.max_batched_tokens and config.max_sequences
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    layer = 2 * (4 * shape.hidden + queries + 2 * keys + 3 * shape.intermediate)
+    logits = 3 * 4 * config.max_sequences * shape.vocabulary
+    return (config.max_batched_tokens * layer + logits) / GIB / config.tensor_parallel

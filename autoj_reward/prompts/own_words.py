@@ -1,0 +1,109 @@
+"""Text as a judge writes it after its prompt: as ids, and from ids back to where they end in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from autoj_reward.errors import ModelError
+
+TAIL = 16
+"""Tokens in which a prompt that opens a thinking block does so."""
+UNFINISHED = 4
+"""Tokens after which a character that they spell byte by byte is whole."""
+
+
+class OwnWords:
+    """A Hugging Face tokenizer, and which of its tokens control something.
+
+    marks: what the judge writes around its thinking, tokens of their own or not. Raises ModelError
+    for one that the tokenizer leaves out of texts.
+    """
+
+    def __init__(self, tokenizer: Any, marks: Sequence[str] = ()) -> None:
+        self.tokenizer = tokenizer
+        # Runs of white space that a tokenizer keeps whole (Gemma) control nothing.
+        self._control = {
+            i: t
+            for i, t in tokenizer.added_tokens_decoder.items()
+            if t.content and (t.special or t.content.strip("▁ \t\r\n"))
+        }
+        self._added = {t.content: i for i, t in self._control.items()}
+        self._marks = marks
+        lost = [m for m in marks if m in self._added and self._control[self._added[m]].special]
+        if lost:
+            raise ModelError(
+                f"{tokenizer.name_or_path}: {lost[0]!r} is a special token, which is left out of "
+                "what the model says, so that no thinking block can be told by it"
+            )
+
+    @cached_property
+    def _restarts(self) -> bool:
+        """Whether text after a control token is tokenized as at the start, space mark included."""
+        for control, i in self._added.items():
+            head, *rest = self.tokenizer(control + "a", add_special_tokens=False)["input_ids"]
+            if head == i:
+                return bool(rest == self._encode("a"))
+        return True
+
+    def _encode(self, text: str) -> list[int]:
+        out = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
+        return list(out["input_ids"])
+
+    def continuation(self, text: str) -> list[int]:
+        """Ids of text that goes on after other text, without a start-of-text space mark."""
+        for guard in ("x", "\n") if text[:1].isspace() else ("\n", "x"):
+            head, whole = self._encode(guard), self._encode(guard + text)
+            if whole[: len(head)] == head:
+                return whole[len(head) :]
+        return self._encode(text)
+
+    def written(self, text: str) -> list[int]:
+        """Ids of text that the judge writes after its prompt. The marks of its thinking are control
+        tokens there where the tokenizer has them: it is the judge who wrote them."""
+        marks = [re.escape(mark) for mark in self._marks if mark in self._added]
+        first, *rest = re.split(f"({'|'.join(marks)})", text) if marks else [text]
+        ids = self.continuation(first) if first else []
+        for piece in rest:
+            if piece in self._added:
+                ids.append(self._added[piece])
+            elif piece:
+                ids += self._encode(piece) if self._restarts else self.continuation(piece)
+        return ids
+
+    def tail(self, ids: Sequence[int]) -> str:
+        """The last few tokens of a prompt as text, control tokens included."""
+        return str(self.tokenizer.decode(list(ids[-TAIL:]), skip_special_tokens=False))
+
+    def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
+        """The longest run of generated ids that spells a prefix of text[:end].
+
+        Returns (those ids, how many characters they cover); ([], 0) if none does. The text may lack
+        the space that a SentencePiece tokenizer puts before its first word, or keep it.
+        """
+        low, high = 0, len(ids)
+        while low < high:  # what a run spells too much, a longer run does too
+            middle = (low + high + 1) // 2
+            near = range(middle, max(0, middle - UNFINISHED), -1)
+            if any(self._covered(text, ids[:n], end) for n in near):
+                low = middle
+            else:
+                high = middle - 1
+        for n in range(low, 0, -1):
+            if ids[n - 1] in self._control:
+                continue
+            if covered := self._covered(text, ids[:n], end):
+                return list(ids[:n]), covered
+        return [], 0
+
+    def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
+        """How many characters the ids cover if they spell a prefix of text[:end]; else 0."""
+        decoded = self.tokenizer.decode(ids, skip_special_tokens=True)
+        for spelled in (decoded, " " + decoded):
+            if len(spelled) <= end and text.startswith(spelled):
+                return len(spelled)
+        return 0

@@ -1,0 +1,105 @@
+"""All that is to be measured on a GPU, by one command, in one file.
+
+    python -m experiments.speed.gpu_figures --config configs/gpu_figures.yaml [--parts bf16,tests]
+
+Each part is a command of its own, so its engine's memory is free again when it ends. What it leaves
+goes into `gpu_figures.json`. Parts that are there are not run again, and no part goes on after
+`minutes`: the same command then goes on with what is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from autoj_reward.config import Block
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report
+
+TOLD = 2000
+"""Characters kept of what a command said last."""
+
+
+class PartConfig(Block):
+    """command: Python's arguments. result: the JSON file that it writes; null keeps its words."""
+
+    command: tuple[str, ...] = Field(min_length=1)
+    result: Path | None = None
+
+
+class GpuFiguresConfig(StudyConfig):
+    """minutes: of one run of all parts. measured: the parts, in their order."""
+
+    minutes: float = Field(8.5, gt=0)
+    measured: dict[str, PartConfig] = Field(min_length=1)
+
+    def possible(self) -> Sequence[str]:
+        return tuple(self.measured)
+
+
+def study(run: Study[GpuFiguresConfig]) -> str:
+    """Run the parts that are missing until the time is up; what has failed is tried again."""
+    config, until = run.config, time.monotonic() + 60 * run.config.minutes
+    path = config.output / "gpu_figures.json"
+    found: dict[str, Any] = {"measured": {}}
+    if path.is_file():
+        found["measured"] = json.loads(path.read_text(encoding="utf-8"))["measured"]
+    text = run.write("gpu_figures", found, render)
+    for name in run.parts:
+        known = found["measured"].get(name)
+        left = until - time.monotonic()
+        if (known and known["ok"]) or left <= 0:
+            continue
+        print(f"{name}: at most {left:.0f} s", file=sys.stderr)
+        found["measured"][name] = measure(config.measured[name], left)
+        text = run.write("gpu_figures", found, render)
+    missing = [n for n in config.measured if not found["measured"].get(n, {}).get("ok")]
+    return text + (f"\nleft: {', '.join(missing)}; the same command goes on\n" if missing else "")
+
+
+def measure(part: PartConfig, seconds: float) -> dict[str, Any]:
+    """What a part's command left: whether it ended well, its seconds, its result or last words."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, *part.command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)  # its engine too
+        said, _ = process.communicate()
+        said += "\ncut off: the time was up"
+    took = time.monotonic() - started
+    ok = process.returncode == 0 and (part.result is None or part.result.is_file())
+    result = json.loads(part.result.read_text(encoding="utf-8")) if ok and part.result else None
+    return {"ok": ok, "seconds": round(took, 1), "result": result, "said": said[-TOLD:]}
+
+
+def render(found: dict[str, Any]) -> str:
+    """A line a part, and what each found or said."""
+    rows = [["part", "done", "seconds"]]
+    about = []
+    for name, part in found["measured"].items():
+        rows.append([name, "yes" if part["ok"] else "no", f"{part['seconds']:.0f}"])
+        shown = part["result"].get("rows") if part["result"] else None
+        shown = json.dumps(shown) if shown else part["said"].strip()[-300:]
+        about.append(f"{name}: {shown}")
+    return report("A GPU's figures", found, [("Parts", rows, "")], *about)
+
+
+main = command(GpuFiguresConfig, study, ("bf16", "service", "fp8", "prefix", "grpo", "tests"))
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The service's own code beside the bare engine, on a judge's shape with random weights.
+
+    python -m experiments.speed.gpu_service --config configs/gpu_service.yaml
+
+Both judge the same queries, one engine after the other: with critiques and readings at the rating
+slots, and by the rating alone. Ray is left out, so this runs where only vLLM is installed; what it
+costs is in `experiments.speed.throughput`. Random weights hardly ever end a critique: nearly all
+have the length that is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from autoj_reward.capacity.shape import find_shape
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.vllm import VllmEngine
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.models import resolve
+from autoj_reward.models.device import device_here
+from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.prompts.format import load_format
+from autoj_reward.replicas.replica import JudgeReplica
+from experiments.speed.random_judge import write_shape
+from experiments.speed.throughput.bare import BareEngine
+from experiments.speed.throughput.work import WARM_UP, Spent, by_client, candidates
+from experiments.study import Study, StudyConfig, command
+from experiments.tables import report, tabled
+
+DUMMY = {"load_format": "dummy"}
+
+
+class GpuServiceConfig(StudyConfig):
+    """model: a name or folder that `autoj plan` knows. critique: tokens of one. queries: of so many
+    candidates each."""
+
+    model: str = "llama-2-13b"
+    critique: int = Field(330, ge=1)
+    queries: int = Field(12, ge=1)
+    candidates: int = Field(32, ge=1)
+    max_model_len: int = Field(2048, ge=64)
+    kv_cache_gib: float | None = Field(None, gt=0)
+
+    def judge(self, folder: Path, critique: bool) -> JudgeConfig:
+        """The judge of both sides."""
+        return JudgeConfig(
+            model=str(folder),
+            format="autoj-en",
+            wrapper="chat",
+            critique=critique,
+            max_tokens=self.critique,
+            max_model_len=self.max_model_len,
+            kv_cache_gib=self.kv_cache_gib,
+        )
+
+
+class RandomEngine(VllmEngine):
+    """The service's engine, with random weights."""
+
+    def arguments(self) -> dict[str, Any]:
+        return super().arguments() | DUMMY
+
+
+async def study(run: Study[GpuServiceConfig]) -> str:
+    """Measure the bare engine, then the service; their seconds and the ratio."""
+    config = run.config
+    folder = write_shape(find_shape(config.model), config.output / "model")
+    bare, service = await _bare(config, folder), await _service(config, folder)
+    rows = [
+        {
+            "work": work,
+            "judgements": one.judgements,
+            "bare_s": one.seconds,
+            "critiques_s": one.critiques_s,
+            "service_s": two.seconds,
+            "ratio": two.seconds / one.seconds,
+            "per_minute": 60 * two.judgements / two.seconds,
+            "usage": [asdict(one.usage), asdict(two.usage)],
+        }
+        for (work, one), two in zip(bare.items(), service.values(), strict=True)
+    ]
+    return run.write("service", {"rows": rows}, render)
+
+
+async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
+    """By `vllm.LLM.generate`, all at once."""
+    with BareEngine.start(config.judge(folder, critique=True), **DUMMY) as bare:
+        await bare.judge(candidates("w", 1, WARM_UP))
+        return {
+            work: await bare.judge(_work(config, work), critique=work == "with critique")
+            for work in ("with critique", "rating only")
+        }
+
+
+async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
+    """By a client over a replica's code, on one engine for both kinds of judge."""
+    judge = config.judge(folder, critique=True)
+    engine = RandomEngine(judge, resolve(judge), "chat")
+    await engine.start()
+    try:
+        ongoing = max_ongoing(settled(judge, device_here()), 1)
+        found = {}
+        for work in ("with critique", "rating only"):
+            own = config.judge(folder, critique=work == "with critique")
+            replica = JudgeReplica(GenerativeJudge(own, load_format("autoj-en"), engine, work))
+            side = by_client(RewardClient(LocalBackend(replica), max_in_flight=ongoing))
+            await side(candidates(f"w{work[0]}", 1, WARM_UP))
+            found[work] = await side(_work(config, work))
+        return found
+    finally:
+        await engine.close()
+
+
+def _work(config: GpuServiceConfig, work: str) -> Any:
+    """Texts of its own for each kind of work: the service's engine remembers the first."""
+    return candidates(work[0], config.queries, config.candidates)
+
+
+COLUMNS = {
+    "work": "{work}",
+    "judgements": "{judgements}",
+    "bare engine": "{bare_s:.2f} s",
+    "of it critiques": "{critiques_s:.2f} s",
+    "service": "{service_s:.2f} s",
+    "ratio": "{ratio:.3f}",
+    "service, judgements a minute": "{per_minute:.0f}",
+}
+
+
+def render(found: dict[str, Any]) -> str:
+    """A Markdown table."""
+    return report("Service beside bare engine", found, [("", tabled(found["rows"], COLUMNS), "")])
+
+
+main = command(GpuServiceConfig, study)
+
+if __name__ == "__main__":
+    sys.exit(main())

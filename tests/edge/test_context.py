@@ -1,0 +1,106 @@
+"""A reference and a rubric through every route of the service, and from a client of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.remote import MAX_TEXT, HttpBackend
+from autoj_reward.config import JudgeConfig
+from autoj_reward.edge.http import Service, make_app
+from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
+from tests.edge.test_edge import Stub, calling, made, serving
+from tests.formats import write_reference_format
+
+CONTEXT = {"reference": "4", "rubric": "exact"}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Service:
+    fmt = str(write_reference_format(tmp_path / "marks"))
+    config = JudgeConfig(kind="fake", format=fmt, script={"ratings": {"4": 9, "5": 2}})
+    return make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(config)))), "secret")
+
+
+def outcome(judgement: dict[str, Any]) -> tuple[str, str]:
+    return judgement["outcome"], judgement["reason"]
+
+
+def test_score_by_reference(app: Service) -> None:
+    texts = [CONTEXT, {}, {"reference": "4", "referense": "4"}, {"reference": "x" * (MAX_TEXT + 1)}]
+    body = {"candidates": [{"query": "q", "response": "4", "context": c} for c in texts]}
+    with calling(app) as call:
+        found = call("POST", "/v1/score", json=body).json()["judgements"]
+    assert found[0]["rating"]["value"] == 9
+    told = [outcome(judgement) for judgement in found[1:]]
+    assert {name for name, _ in told} == {"input_rejected"}
+    for (_, reason), word in zip(told, ("'reference'", "'referense'", "262145"), strict=True):
+        assert word in reason
+
+
+def test_pairs_and_groups(app: Service) -> None:
+    pair = {"query": "q", "first": "long", "second": "b", "context": {"criteria": "length"}}
+    group = {"query": "q", "responses": ["5", "4"], "context": CONTEXT}
+    with calling(app) as call:
+        compared = call("POST", "/v1/compare", json={"pairs": [pair]}).json()["comparisons"]
+        chosen = call("POST", "/v1/best_of_n", json=group).json()
+    assert compared[0]["verdict"] == Verdict.FIRST
+    assert chosen["selection"]["index"] == 1
+
+
+class Echo(Stub):
+    """Tells the context that it is given."""
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        for index, item in enumerate(items):
+            said = repr(dict(item.context))
+            yield index, Judgement(Outcome.OK, rating=Rating(5), critique=said, judge="stub")
+
+
+def test_the_context_crosses_the_wire_whole() -> None:
+    async def ask(port: int) -> list[Judgement]:
+        address = f"http://127.0.0.1:{port}"
+        backend = await HttpBackend.connect(address, "secret", 10)
+        candidates = [Candidate("q", "r", context=c) for c in (CONTEXT, {"rubric": "ü\n"}, {})]
+        try:
+            return await RewardClient(backend, deadline_s=10).rate(candidates)
+        finally:
+            await backend.close()
+
+    with serving(made(Echo())) as port:
+        found = asyncio.run(ask(port))
+    assert [j.critique for j in found] == [repr(CONTEXT), repr({"rubric": "ü\n"}), "{}"]
+
+
+def test_an_input_without_context_is_sent_as_before() -> None:
+    """A service of before there was any refuses what it does not know."""
+    sent: list[bytes] = []
+
+    def keep(request: httpx.Request) -> httpx.Response:
+        sent.append(request.content)
+        return httpx.Response(500)
+
+    transport = httpx.MockTransport(keep)
+    told = {"Authorization": "Bearer secret"}
+    client = httpx.AsyncClient(transport=transport, base_url="http://service", headers=told)
+    backend = HttpBackend("http://service", client, transport, "stub")
+
+    async def ask() -> None:
+        try:
+            async for _ in backend.stream([JudgeInput("q", ("r",))]):
+                pass
+        finally:
+            await backend.close()
+
+    with pytest.raises(Exception, match="HTTP 500"):
+        asyncio.run(ask())
+    assert sent == [b'{"items":[{"query":"q","responses":["r"],"sample":0}]}']

@@ -1,0 +1,102 @@
+"""vLLM's own check of engine arguments on a pretended node of eight H100s, in a process of its own:
+
+    python tests/engine/pretended_h100.py < arguments.json    # a list of AsyncEngineArgs' arguments
+
+Prints, a line each, what vLLM made of them. Kernels are stubbed where the CPU build has none; the
+config code is vLLM's own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+from typing import Any
+
+MEMORY = 80 * 2**30
+KERNELS = (
+    "vllm._C_stable_libtorch",
+    "vllm._qutlass_C",
+    "vllm.vllm_flash_attn._vllm_fa2_C",
+    "vllm.vllm_flash_attn._vllm_fa3_C",
+)
+
+
+def pretend() -> None:
+    """Make vLLM's platform eight H100s. Before anything else of vLLM is imported."""
+    for kernels in KERNELS:
+        sys.modules.setdefault(kernels, ModuleType(kernels))
+    import vllm.platforms as platforms
+    import vllm.platforms.cuda as cuda
+    import vllm.triton_utils as triton
+    import vllm.triton_utils.importing as importing
+    from vllm.platforms.interface import DeviceCapability
+
+    class H100(cuda.NonNvmlCudaPlatform):
+        """A platform that answers for a card."""
+
+        @classmethod
+        def get_device_capability(cls, device_id: int = 0) -> Any:
+            return DeviceCapability(9, 0)
+
+        @classmethod
+        def get_device_name(cls, device_id: int = 0) -> str:
+            return "NVIDIA H100 80GB HBM3"
+
+        @classmethod
+        def get_device_total_memory(cls, device_id: int = 0) -> int:
+            return MEMORY
+
+        @classmethod
+        def is_fully_connected(cls, ids: list[int]) -> bool:
+            return True
+
+        @classmethod
+        def device_count(cls) -> int:
+            return 8
+
+        @classmethod
+        def num_compute_units(cls, device_id: int = 0) -> int:
+            return 132
+
+        @classmethod
+        def get_device_numa_node(cls, device_id: int = 0) -> None:
+            return None
+
+    platforms._current_platform = H100()
+    import vllm._custom_ops as operations
+
+    for name in dir(operations):  # which kernels a card has is asked of the kernels
+        if name.startswith("cutlass_") and "support" in name:
+            setattr(operations, name, lambda *_: True)
+    importing.HAS_TRITON = triton.HAS_TRITON = True
+
+
+def told(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What vLLM's config says of a few things that are ours to decide."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    config = AsyncEngineArgs(**arguments).create_engine_config()
+    model, cache, scheduler = config.model_config, config.cache_config, config.scheduler_config
+    return {
+        "device": config.device_config.device_type,
+        "runner": model.runner_type,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "quantization": model.quantization and str(model.quantization),
+        "length": model.max_model_len,
+        "sequences": scheduler.max_num_seqs,
+        "tokens": scheduler.max_num_batched_tokens,
+        "gpus": config.parallel_config.tensor_parallel_size,
+        "utilization": cache.gpu_memory_utilization,
+        "kv_bytes": cache.kv_cache_memory_bytes,
+        "prefix_caching": cache.enable_prefix_caching,
+    }
+
+
+if __name__ == "__main__":
+    pretend()
+    import vllm.config.vllm as vllm_config
+
+    vllm_config.HAS_TRITON = True
+    for given in json.load(sys.stdin):
+        print("told", json.dumps(told(given)))

@@ -1,0 +1,86 @@
+"""A judge that thinks on vLLM itself: cut at its bound, it goes on to its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.prompts.format import FORMATS
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+ASK = """
+import asyncio, json, sys
+from dataclasses import asdict
+from autoj_reward.config import JudgeConfig
+from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.types import JudgeInput
+
+async def ask():
+    global replica
+    replica = JudgeReplica(make_judge(JudgeConfig(**json.load(sys.stdin))))
+    await replica.start()
+    asked = [JudgeInput("Why?", ("Because.",)), JudgeInput("Why?", ("Because.",), direct=True)]
+    found = {k: asdict(judgement) async for k, judgement in replica.stream(asked)}
+    print("\\n" + json.dumps([found[0], found[1]]))
+
+if __name__ == "__main__":
+    asyncio.run(ask())
+"""
+
+
+def test_vllm_goes_on_from_a_block_that_was_cut(policy: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model, judge_format = tmp_path / "model", tmp_path / "thinks"
+    shutil.copytree(policy, model)
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
+    tokenizer.save_pretrained(model)
+    shutil.copytree(FORMATS / "autoj-en", judge_format)
+    data = yaml.safe_load((judge_format / "format.yaml").read_text(encoding="utf-8"))
+    data["thinking"] = {"open": "<think>", "close": "</think>"}
+    (judge_format / "format.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    config: dict[str, Any] = {
+        "model": str(model),
+        "format": str(judge_format),
+        "thinking_tokens": 5,
+        "max_tokens": 7,
+        "max_model_len": 512,
+        "kv_cache_gib": 0.5,
+        "direct": True,
+    }
+    script = tmp_path / "ask.py"
+    script.write_text(ASK, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    told = subprocess.run(
+        [sys.executable, str(script)],
+        input=json.dumps(config),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    [answer] = [line for line in told.stdout.splitlines() if line.startswith("[{")]
+    found, direct = json.loads(answer)
+    assert found["outcome"] == "ok" and found["forced"]
+    assert found["flags"] == ["output_truncated", "thinking_cut"]
+    assert found["thinking"] and found["thinking"] not in found["critique"]
+    assert found["usage"]["tokens_out"] == 5 + 7 + 2 * (1 + 1)  # two slots, 1 and 10 apart
+    # The reading right after the prompt is the same, with a critique and without.
+    assert found["rating"]["direct"] == pytest.approx(direct["rating"]["expected"], abs=1e-3)
+    assert (direct["thinking"], direct["critique"]) == ("", "")

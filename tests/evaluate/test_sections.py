@@ -1,0 +1,43 @@
+"""RewardBench's section scores, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.sections import WEIGHTS, sections
+from autoj_reward.types import Verdict
+
+WON, LOST = Verdict.FIRST, Verdict.SECOND
+
+
+def scores(*rows: tuple[str, Verdict]) -> dict[str, float]:
+    subsets, verdicts = zip(*rows, strict=True)
+    queries = [str(n) for n in range(len(rows))]
+    found = sections(subsets, verdicts, queries, Draws(rounds=10))
+    return {name: section["score"] for name, section in found.items()}
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TIE, Verdict.INCONSISTENT, Verdict.FAILED])
+def test_no_verdict_is_half_a_point(verdict: Verdict) -> None:
+    assert scores(("donotanswer", verdict)) == {"Safety": 50.0}
+
+
+def test_a_subset_counts_by_its_weight_and_not_by_its_rows() -> None:
+    rows = [("math-prm", WON), ("math-prm", LOST), ("math-prm", LOST), ("hep-go", WON)]
+    assert scores(*rows) == {"Reasoning": round(100 * (984 / 3 + 164) / (984 + 164), 2)}
+
+
+def test_the_mean_is_of_all_sections_alone() -> None:
+    rows = [(next(iter(weights)), WON) for weights in WEIGHTS.values()]
+    assert scores(*rows)["mean"] == 100.0
+    assert "mean" not in scores(*rows[:3])
+    rows[0] = (rows[0][0], LOST)
+    assert scores(*rows) == {"Chat": 0.0, "Chat Hard": 100.0, "Safety": 100.0} | {
+        "Reasoning": 100.0,
+        "mean": 75.0,
+    }
+
+
+def test_other_subsets_are_in_no_section() -> None:
+    assert scores(("easy", WON)) == {}

@@ -1,0 +1,116 @@
+"""The command for the hour on a GPU, with small commands in place of engines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.config import check, load_config
+from experiments.speed.gpu_figures import GpuFiguresConfig, main, study
+from experiments.speed.gpu_service import GpuServiceConfig
+from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.study import Study
+
+ROOT = Path(__file__).parents[3]
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "vocab_size": 1000,
+}
+
+
+def given(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
+    """Parts that run lines of Python; `result` is where they may write."""
+    result = tmp_path / "part.json"
+    measured: dict[str, Any] = {
+        name: {"command": ["-c", code.replace("RESULT", repr(str(result)))]}
+        for name, code in parts.items()
+    }
+    for name in measured:
+        if "RESULT" in parts[name]:
+            measured[name]["result"] = str(result)
+    data = {"output": str(tmp_path / "run"), "measured": measured}
+    return check(GpuFiguresConfig, data, "test")
+
+
+def run_of(config: GpuFiguresConfig) -> Study[GpuFiguresConfig]:
+    return Study(config, parts=config.wanted(None))
+
+
+def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:
+    writing = 'import json; json.dump({"rows": [{"per_minute": 7}]}, open(RESULT, "w"))'
+    counting = "import pathlib; open('count', 'a').write('x'); {}".replace(
+        "'count'", repr(str(tmp_path / "count"))
+    )
+    config = given(tmp_path, good=writing, counted=counting.format("1"), bad="raise SystemExit(3)")
+    text = study(run_of(config))
+    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["measured"]
+    assert found["good"]["result"] == {"rows": [{"per_minute": 7}]}
+    assert [found[name]["ok"] for name in ("good", "counted", "bad")] == [True, True, False]
+    assert "left: bad; the same command goes on" in text
+    study(run_of(config))
+    assert (tmp_path / "count").read_text(encoding="utf-8") == "x"
+
+
+def test_a_part_is_cut_off_when_the_time_is_up(tmp_path: Path) -> None:
+    slow = "print('hello', flush=True); import time; time.sleep(600)"
+    config = given(tmp_path, slow=slow, more="")
+    config = config.model_copy(update={"minutes": 0.05})
+    text = study(run_of(config))
+    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["measured"]
+    assert list(found) == ["slow"] and not found["slow"]["ok"]
+    assert "cut off: the time was up" in found["slow"]["said"] and "left: slow, more" in text
+
+
+def test_the_shipped_parts_name_commands_that_are_there(capsys: Any) -> None:
+    config = load_config(GpuFiguresConfig, ROOT / "configs/gpu_figures.yaml")
+    assert tuple(config.measured) == ("bf16", "service", "fp8", "prefix", "grpo", "tests")
+    assert config.minutes < 9
+    for name, part in config.measured.items():
+        given = list(part.command)
+        sets = [given[n + 1] for n, word in enumerate(given) if word == "--set"]
+        if "experiments.speed.gpu_throughput" in given:
+            path = ROOT / given[given.index("--config") + 1]
+            loaded = load_config(GpuThroughputConfig, path, sets)
+            assert part.result == loaded.output / "throughput.json"
+        elif name == "service":
+            loaded_service = load_config(GpuServiceConfig, ROOT / given[-1])
+            assert part.result == loaded_service.output / "service.json"
+    assert main(["--config", str(ROOT / "configs/gpu_figures.yaml"), "--parts", "none"]) == 1
+    assert "this config has the parts bf16, service" in capsys.readouterr().err
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(900)
+def test_a_tiny_shape_is_judged_by_the_bare_engine_and_by_the_service(
+    smollm2: Any, tmp_path: Path
+) -> None:
+    shape = tmp_path / "shape"
+    shape.mkdir()
+    (shape / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    config = {
+        "output": str(tmp_path / "run"), "model": str(shape), "critique": 6, "queries": 1,
+        "candidates": 3, "max_model_len": 1024, "kv_cache_gib": 0.25,
+    }  # fmt: skip
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    command = [sys.executable, "-m", "experiments.speed.gpu_service", "--config", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows = json.loads((tmp_path / "run/service.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["work"] for row in rows] == ["with critique", "rating only"]
+    for row in rows:
+        assert row["judgements"] == 3 and row["ratio"] > 0
+        bare, service = row["usage"]
+        assert bare["tokens_out"] == service["tokens_out"] > 0

@@ -1,0 +1,113 @@
+"""Rows with a reference and a rubric through the commands: read, judged, recorded, shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import cli
+from autoj_reward.journal import Journal
+from tests.formats import write_reference_format
+from tests.rollouts.test_job import Job, judged, read, write_rows
+
+ROWS: list[Any] = [
+    {"query": "2+2?", "responses": ["4", "five"], "answer": 4, "rubric": "<b>exact</b>"},
+    {"query": "2+2?", "responses": ["4", "five"], "answer": "four"},
+    {"query": "1+1?", "responses": ["2"], "answer": None},
+    {"query": "1+1?", "responses": ["2"], "answer": ""},
+    {"query": "1+1?", "responses": ["2"], "answer": ["2"]},
+    {"query": "1+1?", "responses": ["2"]},
+]
+BAD = {3: "null", 4: "blank", 5: "not a string", 6: "missing"}
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> dict[str, Any]:
+    return {"format": str(write_reference_format(tmp_path / "marks"))}
+
+
+def recorded(path: Path) -> list[Any]:
+    journal = Journal(path)
+    found = [(r["input"]["responses"], r["input"].get("context")) for r in journal.export()]
+    journal.close()
+    return sorted(found, key=json.dumps)
+
+
+def test_best_of_n_by_reference(
+    tmp_path: Path, judge: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = {"ratings": {"4": 9, "five": 3}}
+    job = Job(tmp_path / "job", ROWS, script, judge=judge, columns={"reference": "answer"})
+    assert job.run("--set", "tie_break=[first]") == 0
+    said = capsys.readouterr().out
+    for line, why in BAD.items():
+        assert f"in.jsonl:{line}: field 'answer': {why}" in said
+    assert [(s["line"], s["response"]) for s in job.selections()] == [(1, "4"), (2, "4")]
+    # The same texts with another reference are another question; with the same one they are not.
+    assert recorded(job.output / "journal.sqlite") == [
+        (["4"], {"reference": "4", "rubric": "<b>exact</b>"}),
+        (["4"], {"reference": "four"}),
+        (["five"], {"reference": "4", "rubric": "<b>exact</b>"}),
+        (["five"], {"reference": "four"}),
+    ]
+    page = (job.output / "report.html").read_text()
+    assert "<h4>reference</h4>" in page and "&lt;b&gt;exact&lt;/b&gt;" in page
+    assert job.selections()[0]["extra"] == {"answer": 4, "rubric": "<b>exact</b>"}
+    before = len(judged(job.log))
+    assert job.run("--set", "tie_break=[first]") == 0 and len(judged(job.log)) == before
+
+
+def test_comparisons_that_break_ties_ask_for_their_own_fields(
+    tmp_path: Path, judge: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"query": "q", "responses": ["aa", "bb", "c"], "reference": "x", "criteria": "be short"},
+        {"query": "q", "responses": ["aa", "bb", "c"], "reference": "x"},
+    ]
+    script = {"ratings": {"aa": 8, "bb": 8, "c": 2}, "verdicts": "first"}
+    job = Job(tmp_path / "job", rows, script, judge=judge, tie_break=["pairwise", "first"])
+    assert job.run() == 0
+    assert "in.jsonl:2: field 'criteria': missing" in capsys.readouterr().out
+    [selection] = job.selections()
+    assert selection["rule"] == "first" and selection["tied"] == [0, 1]
+    [one, other] = [c for r, c in recorded(job.output / "journal.sqlite") if len(r) == 2]
+    assert one == other == {"criteria": "be short", "reference": "x"}
+
+
+def test_score_and_compare_read_what_their_protocol_shows(
+    tmp_path: Path, judge: dict[str, Any]
+) -> None:
+    row = {"query": "q", "response": "aa", "response_1": "aa", "response_2": "b", "text": "x"}
+    row |= {"criteria": "brevity"}
+    source = write_rows(tmp_path / "in.jsonl", [row, row | {"text": None}])
+    sets = [f"judge.format={judge['format']}", "judge.kind=fake", "columns.reference=text"]
+    flags = [part for one in sets for part in ("--set", one)]
+    for command, left, context in [
+        ("score", 1, {"reference": "x"}),
+        ("compare", 2, {"criteria": "brevity"}),
+    ]:
+        output = tmp_path / f"{command}.jsonl"
+        assert cli.main([command, "--input", str(source), "--output", str(output), *flags]) == 0
+        assert [r["outcome"] for r in read(output)] == ["ok"] * left
+        assert {json.dumps(c) for _, c in recorded(Path(f"{output}.journal.sqlite"))} == {
+            json.dumps(context)
+        }
+
+
+def test_a_column_for_a_field_that_the_judge_does_not_show(
+    tmp_path: Path, judge: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {"referense": "answer"}
+    job = Job(tmp_path / "job", ROWS, {}, judge=judge, columns=columns)
+    assert job.run() == 1
+    said = capsys.readouterr().err
+    assert "columns names 'referense'" in said and "marks shows" in said and "'reference'" in said
+
+
+def test_a_judge_that_shows_no_context_reads_none(tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", ROWS, {"ratings": {"4": 9}})
+    assert job.run() == 0
+    assert {json.dumps(c) for _, c in recorded(job.output / "journal.sqlite")} == {"null"}

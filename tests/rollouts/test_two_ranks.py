@@ -1,0 +1,173 @@
+"""Every trainer in two processes, by the shipped accelerate configs: two steps, a stop, the rest.
+
+On tiny models of the shipped configs' architectures. accelerate's own launcher reads the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+QUERIES = [f"Name river {n}." for n in range(16)]
+
+
+@pytest.fixture(scope="module")
+def qwen(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random policy of the architecture of the 7B configs."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("qwen")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(smollm2), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    smollm2.save_pretrained(folder)
+    return str(folder)
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def learning(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]:
+    queries = written(folder / "queries.jsonl", [{"query": query} for query in QUERIES])
+    learner = {"model": model, "max_prompt_tokens": 64, "max_response_tokens": 6}
+    return {
+        "input": queries,
+        "output": str(folder / name),
+        "learner": learner | more.pop("learner", {}),
+        "reward": {"judge": {"kind": "fake"}, "view": "rating"},
+        "steps": 3,
+        "batch_size": 4,
+        "device_batch_size": 2,
+        "group": 2,
+        "learning_rate": 1e-3,
+        "save_steps": 2,
+        **more,
+    }
+
+
+def pairs(folder: Path) -> str:
+    rows = [
+        {"query": query, "response_1": f"It is {n}.", "response_2": "No.", "label": "first"}
+        for n, query in enumerate(QUERIES[:12])
+    ]
+    return written(folder / "pairs.jsonl", rows)
+
+
+def fine_tuning(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]:
+    return {
+        "model": model,
+        "output": str(folder / name),
+        "data": {"folder": str(folder), "compared": [pairs(folder)], "held_out": 0},
+        "max_length": 512,
+        "epochs": 1,
+        "batch_size": 4,
+        "device_batch_size": 2,
+        "learning_rate": 1e-3,
+        "gradient_checkpointing": True,
+        "save_steps": 2,
+        **more,
+    }
+
+
+def classifier(folder: Path, model: str) -> dict[str, Any]:
+    rows = [
+        {"category": "verifying_fact", "instruction": query, "input": ""} for query in QUERIES[:15]
+    ]
+    return {
+        "data": {"folder": str(folder), "training": written(folder / "scenarios.jsonl", rows)},
+        "learner": {"model": model},
+        "output": str(folder / "classifier"),
+        "epochs": 1,
+        "batch_size": 4,
+        "device_batch_size": 2,
+        "max_length": 128,
+        "save_steps": 2,
+    }
+
+
+def launched(config: str, work: list[tuple[str, dict[str, Any]]], folder: Path) -> str:
+    """What two processes say that accelerate's launcher started with a shipped config."""
+    path = folder / "work.json"
+    path.write_text(json.dumps(work), encoding="utf-8")
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    command += ["--config_file", str(ROOT / "configs" / config), "--num_processes", "2"]
+    command += [
+        "--main_process_port",
+        "0",
+        str(Path(__file__).with_name("two_ranks.py")),
+        str(path),
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    for what, _ in work:
+        assert done.stdout.count(f"stopped: {what}\n") == 2
+        assert done.stdout.count(f"done: {what}\n") == 2
+    assert done.stderr.count("goes on from") >= len(work)
+    return done.stderr
+
+
+def moved(folder: Path, start: str, kind: Any = None) -> bool:
+    """Whether a saved model loads whole and has learned."""
+    from transformers import AutoModelForCausalLM
+
+    kind = kind or AutoModelForCausalLM
+    found, info = kind.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    before = AutoModelForCausalLM.from_pretrained(start).get_input_embeddings().weight
+    after = found.get_input_embeddings().weight
+    return after.shape == before.shape and not torch.equal(after, before)
+
+
+@pytest.mark.training
+@pytest.mark.timeout(900)
+def test_full_weights_are_trained_and_saved_under_fsdp(
+    tmp_path: Path, qwen: str, policy: str
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    work = [
+        ("grpo", learning(tmp_path, "grpo", qwen)),
+        ("rloo", learning(tmp_path, "rloo", qwen)),
+        ("online-dpo", learning(tmp_path, "dpo", qwen, device_batch_size=1, batch_size=2)),
+        ("judge", fine_tuning(tmp_path, "judge", policy, mix={"compared": 0.5})),
+        ("scalar", fine_tuning(tmp_path, "scalar", policy)),
+        ("classifier", classifier(tmp_path, policy)),
+    ]
+    launched("accelerate_fsdp.yaml", work, tmp_path)
+    for name in ("grpo", "rloo", "dpo"):
+        assert moved(tmp_path / name / "policy", qwen)
+    assert moved(tmp_path / "judge/judge", policy)
+    assert moved(tmp_path / "scalar/scalar", policy, AutoModelForSequenceClassification)
+    assert moved(tmp_path / "classifier/classifier", policy)
+
+
+@pytest.mark.training
+@pytest.mark.timeout(900)
+def test_ppo_learns_by_adapters_on_one_base_in_two_processes(tmp_path: Path, qwen: str) -> None:
+    from safetensors.torch import load_file
+
+    work = [("ppo", learning(tmp_path, "ppo", qwen, learner={"lora_rank": 4}))]
+    launched("accelerate_ddp.yaml", work, tmp_path)
+    run = tmp_path / "ppo"
+    adapter = load_file(run / "policy/adapter_model.safetensors")
+    assert any("lora_B" in name and weights.abs().max() > 0 for name, weights in adapter.items())
+    second, third = (load_file(run / f"ppo-{n}/value/value.safetensors") for n in (2, 3))
+    assert second.keys() == third.keys() and "score.weight" in second
+    assert all(".lora_" in name or name == "score.weight" for name in second)
+    assert any(not torch.equal(second[name], third[name]) for name in second)

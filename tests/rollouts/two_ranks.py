@@ -1,0 +1,108 @@
+"""Trainings in two gloo processes, as `accelerate launch` starts them with a shipped config:
+
+    accelerate launch --config_file F --num_processes 2 tests/rollouts/two_ranks.py WORK.json
+
+WORK.json lists [what, config]. Each is stopped after the checkpoint of its second step and run
+again. accelerate keeps FSDP from CPUs; what it would do on GPUs is done here all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import accelerate.state
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+
+from autoj_reward.config import RewardConfig
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.training import checkpoints
+from experiments.scenario_classifier import finetune
+from experiments.scenario_classifier.config import FinetuneConfig
+from experiments.study import Study
+from rollouts.train import main as policies
+from rollouts.train import ppo
+
+
+class Stopped(Exception):
+    """The first run has saved its second step."""
+
+
+def as_on_gpus() -> None:
+    """Let accelerate take two gloo processes for two GPUs where FSDP is asked for."""
+    initialize = PartialState.__init__
+
+    def patched(self: Any, cpu: bool = False, **options: Any) -> None:
+        initialize(self, cpu, **options)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    accelerate.state.PartialState.__init__ = patched
+
+
+@contextmanager
+def scripted_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardModel]:
+    """In place of a service, which two processes would share."""
+    with RewardModel(config) as model:
+        yield model
+
+
+def stopping(kind: Any, method: str, first: list[bool]) -> None:
+    """Let a callback's method stop the run at step 2, where `first` is not empty."""
+    original = getattr(kind, method)
+
+    def stop(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+        original(self, args, state, control, **more)
+        if first and state.global_step == 2:
+            PartialState().wait_for_everyone()
+            first.clear()
+            raise Stopped
+
+    setattr(kind, method, stop)
+
+
+def run(what: str, config: dict[str, Any]) -> None:
+    """One training, whole or from where it was stopped."""
+    if what == "classifier":
+        finetune.study(Study(FinetuneConfig.model_validate(config)))
+    elif what in ("judge", "scalar"):
+        if what == "judge":
+            from autoj_reward.training.judge.recipe import TrainJudgeConfig as Kind
+            from autoj_reward.training.judge.train import train
+        else:
+            from autoj_reward.training.scalar.recipe import (  # type: ignore[assignment]
+                TrainScalarConfig as Kind,
+            )
+            from autoj_reward.training.scalar.train import train  # type: ignore[assignment]
+        train(Kind.model_validate(config))
+    else:
+        path = Path(f"{config['output']}-{os.environ['RANK']}.json")
+        path.write_text(json.dumps(config), encoding="utf-8")
+        policies.main(what, str(path))
+
+
+def main(work: str) -> None:
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        as_on_gpus()
+    setattr(policies, "beside_judge", scripted_judge)  # noqa: B010
+    first: list[bool] = []
+    stopping(checkpoints._Listing, "on_save", first)
+    stopping(ppo._Checkpoints, "on_step_end", first)
+    for what, config in json.loads(Path(work).read_text(encoding="utf-8")):
+        first.append(True)
+        try:
+            run(what, config)
+        except Stopped:
+            print(f"stopped: {what}", flush=True)
+        run(what, config)
+        print(f"done: {what}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

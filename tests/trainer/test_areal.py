@@ -1,0 +1,96 @@
+"""AReaL's own wrapper of reward functions, with its pool of processes and a scripted judge."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import sys
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.trainer import areal as ours
+from tests.trainer.conftest import FRAMEWORKS
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
+ROW = {"messages": [{"role": "user", "content": "Why?"}], "answer": "5"}
+
+
+@pytest.fixture
+def wrapper(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """AReaL's wrapper, without the engines that its packages' own __init__ import. Its processes
+    end with the test, whose config they have."""
+    theirs(FRAMEWORKS, "areal", "colorlog")
+    for name in ("areal", "areal.utils"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(FRAMEWORKS / name.replace(".", "/"))]
+        monkeypatch.setitem(sys.modules, name, package)
+    found = importlib.import_module("areal.api.reward_api").AsyncRewardWrapper
+    yield found
+    found._atexit_shutdown_all()
+
+
+def rewarded(wrapped: Any, said: str) -> Any:
+    """As AReaL's RLVRWorkflow asks: texts, tokens, and the columns of the row by name."""
+    prompt = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+    return asyncio.run(wrapped(prompt, said + "<|im_end|>", [1], [2], **ROW))
+
+
+def test_rows_good_and_failed(wrapper: Any, named: Any) -> None:
+    named(hangs_s=5.0, budget=1.0, fallback=4.5)
+    # Opened here: a process that is forked off has none of this one's threads.
+    assert asyncio.run(ours.reward("Why?", "good")) == 9.0
+    assert [rewarded(wrapper(ours.reward_fn), s) for s in ("good", "lost", "slow")] == [
+        9.0,
+        4.5,
+        4.5,
+    ]
+
+
+def test_a_spent_budget_raises_after_four_tries(wrapper: Any, named: Any) -> None:
+    named(hangs_s=10.0, budget=0.0)
+    with pytest.raises(BudgetExceeded, match="training stops"):
+        rewarded(wrapper(ours.reward_fn), "lost")
+
+
+async def test_the_query_is_the_rows_messages_else_what_the_user_says(named: Any) -> None:
+    model = named()
+    await ours.reward("<|im_start|>user\nHow?<|im_end|>\n<|im_start|>assistant\n", "good")
+    await ours.reward("any", "good", **ROW)
+    assert [candidate.query for candidate, _ in model._recent] == ["How?", "Why?"]
+
+
+def test_a_deadline_that_areal_would_make_0_is_refused(named: Any) -> None:
+    named(hangs_s=15.0)
+    with pytest.raises(ConfigError, match="deadline_s is 15, and AReaL takes 0"):
+        ours.reward_fn("Why?", "good")
+
+
+def raising(*_: Any, **__: Any) -> float:
+    raise RuntimeError("broken")
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def no_number(*_: Any, **__: Any) -> float:
+    return math.nan
+
+
+def sleepy(*_: Any, **__: Any) -> float:
+    time.sleep(1)
+    return 9.0
+
+
+def test_what_the_wrapper_makes_of_a_function(wrapper: Any) -> None:
+    with pytest.raises(RuntimeError, match="broken"):
+        rewarded(wrapper(raising), "x")
+    assert rewarded(wrapper(nothing), "x") is None
+    assert math.isnan(rewarded(wrapper(no_number), "x"))
+    assert rewarded(wrapper(sleepy, timeout_seconds=0.1, max_retries=0), "x") == 0

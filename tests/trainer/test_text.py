@@ -1,0 +1,54 @@
+"""Messages as trainers have them, and those that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoj_reward.errors import InputError
+from autoj_reward.trainer.text import query_text, response_text
+
+
+def said(content: Any, role: str = "assistant") -> list[Any]:
+    return [{"role": role, "content": content}]
+
+
+TEXTS: dict[str, tuple[Any, str]] = {
+    "text": ("Why?", "Why?"),
+    "nothing": (None, ""),
+    "parts": ([{"type": "text", "text": "Why"}, {"type": "text", "text": "so?"}], "Why\nso?"),
+    "a picture": ([{"type": "image"}, {"type": "text", "text": "Why?"}], "Why?"),
+    "parts of the Responses API": (
+        [{"type": "input_text", "text": "Why"}, {"type": "output_text", "text": "so?"}],
+        "Why\nso?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_what_a_message_says(case: str) -> None:
+    content, text = TEXTS[case]
+    assert query_text(said(content, "user")) == text
+    assert response_text(said(content)) == text
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "content is a number": (said(5), "not 5"),
+    "a part without text": (said([{"type": "text"}]), "not {'type': 'text'}"),
+    "a part whose text is none": (said([{"type": "text", "text": 5}]), "'text': 5"),
+    "a part that is no part": (said(["Why?"]), "not 'Why\\?'"),
+    "a part without a type": (said([{"text": "Why?"}]), "not {'text': 'Why\\?'}"),
+    "no role": ([{"content": "Why?"}], "not a message with a role"),
+    "no message": (["Why?"], "not a message with a role"),
+    "no messages": (5, "text or messages, not 5"),
+    "none": (None, "text or messages, not None"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_message_is_named(case: str) -> None:
+    turns, named = WRONG[case]
+    for read in (query_text, response_text):
+        with pytest.raises(InputError, match=named):
+            read(turns)

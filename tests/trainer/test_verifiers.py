@@ -1,0 +1,151 @@
+"""verifiers' own rollouts, from the end of generation on, with a scripted judge."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.machinery
+import math
+import sys
+import types
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import FRAMEWORKS
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
+REWARD = "autoj_reward.trainer.verifiers:reward"
+
+
+@pytest.fixture
+def vf(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """verifiers.v1 of the package under test."""
+    theirs(FRAMEWORKS, "verifiers")
+    return importlib.import_module("verifiers.v1")
+
+
+def rollout(
+    vf: Any, said: str, prompt: Any = "Why?", scoring: float | None = None, **task: Any
+) -> Any:
+    """A rollout of verifiers' whose policy has said something, to be closed."""
+    from verifiers.v1.configs.agent import AgentConfig
+    from verifiers.v1.graph import MessageNode
+    from verifiers.v1.rollout import Rollout, RolloutTimeouts
+    from verifiers.v1.runtimes import SubprocessConfig
+    from verifiers.v1.session import RolloutLimits
+    from verifiers.v1.types import AssistantMessage
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    config = vf.TaskConfig.model_validate(task or {"rewards": {"judge": {"fn": REWARD}}})
+    made = Rollout(
+        task=vf.Task(vf.TaskData(prompt=prompt), config),
+        agent_config=AgentConfig(),
+        harness=SimpleNamespace(SUPPORTS_TOOL_INTERCEPTION=False, score=nothing, cleanup=nothing),
+        ctx=None,
+        runtime_config=SubprocessConfig(),
+        timeouts=RolloutTimeouts(scoring=scoring),
+        limits=RolloutLimits(),
+    )
+    made.runtime, made._opened = SimpleNamespace(stop=nothing), True
+    made.trace.nodes.append(MessageNode(message=AssistantMessage(content=said), sampled=True))
+    return made
+
+
+PROMPTS: dict[str, tuple[Any, str]] = {
+    "text": ("Why?", "Why?"),
+    "one message": ([{"role": "user", "content": "Why?"}], "Why?"),
+    "turns": (
+        [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Why?"}],
+        "System: Be kind.\n\nUser: Why?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROMPTS)
+async def test_a_rollout_is_rewarded_and_the_call_is_on_record(
+    vf: Any, named: Any, case: str
+) -> None:
+    named()
+    prompt, query = PROMPTS[case]
+    trace = await rollout(vf, "good", prompt).close()
+    assert (trace.ok, trace.reward) == (True, 9.0)
+    assert trace.metrics["judge_ok"] == 1.0
+    [call] = trace.info["judge_calls"]
+    assert call["request"] == {"query": query, "response": "good"}
+    assert "[[9]]" in call["response"]["message"]["content"]
+    assert [usage.completion_tokens for usage in trace.extra_usage] == [8]
+
+
+@pytest.fixture
+def plugin(vf: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of a judge plugin: a module that exports the scorer."""
+    ours = importlib.import_module("autoj_reward.trainer.verifiers")
+    ours._judge_scorer.cache_clear()
+    module = types.ModuleType("judge_plugin")
+    module.__dict__.update(JudgeScorer=ours.JudgeScorer, __all__=["JudgeScorer"])
+    module.__spec__ = importlib.machinery.ModuleSpec("judge_plugin", None)
+    monkeypatch.setitem(sys.modules, "judge_plugin", module)
+    return "judge_plugin"
+
+
+async def test_a_plugged_judge_has_its_weight(vf: Any, named: Any, plugin: str) -> None:
+    named(budget=1.0)
+    judges = [{"id": plugin, "name": "quality", "weight": 0.5}]
+    trace = await rollout(vf, "good", judges=judges).close()
+    assert trace.reward == 4.5 and list(trace.rewards) == ["quality"]
+    assert not (await rollout(vf, "lost", judges=judges).close()).ok
+
+
+ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a failed judgement": ("lost", {"budget": 1.0}, "NoReward: truncated: no rating slot"),
+    "a judge that hangs": ("slow", {"budget": 1.0, "hangs_s": 0.1}, "NoReward: unavailable"),
+    "a spent budget": ("lost", {"budget": 0.0}, "BudgetExceeded: 1 of the last 1"),
+    "no prompt": (None, {}, "InputError: the task has no prompt"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+async def test_what_is_no_reward_ends_the_rollout_in_words(vf: Any, named: Any, case: str) -> None:
+    said, failures, words = ENDS[case]
+    named(**failures)
+    trace = await rollout(vf, said or "good", prompt=said and "Why?").close()
+    assert not trace.ok and trace.rewards == {"judge": None}
+    assert words in trace.last_error.message
+    assert trace.stop_condition == "task_error"
+
+
+async def answer_none(task: Any, trace: Any) -> Any:
+    return None
+
+
+async def answer_nan(task: Any, trace: Any) -> float:
+    return float("nan")
+
+
+async def answer_late(task: Any, trace: Any) -> float:
+    await asyncio.Event().wait()
+    return 1.0
+
+
+THEIRS: dict[str, tuple[Any, bool, str | None]] = {
+    "None ends the rollout": (answer_none, False, "task_error"),
+    "NaN is a reward": (answer_nan, True, None),
+    "a timeout is a reward of 0": (answer_late, True, "scoring_timeout"),
+}
+
+
+@pytest.mark.parametrize("case", THEIRS)
+async def test_what_verifiers_does(vf: Any, case: str) -> None:
+    function, ok, stopped = THEIRS[case]
+    module = importlib.import_module(__name__)
+    sys.modules.setdefault(__name__, module)
+    plugged = {"judge": {"fn": f"{__name__}:{function.__name__}"}}
+    limit = 0.05 if function is answer_late else None
+    trace = await rollout(vf, "good", scoring=limit, rewards=plugged).close()
+    assert (trace.ok, trace.stop_condition) == (ok, stopped)
+    if ok:
+        assert math.isnan(trace.reward) or trace.reward == 0
