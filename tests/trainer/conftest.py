@@ -17,25 +17,34 @@ from autoj_reward.trainer.reward import RewardModel
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = Path(os.environ.get("AUTOJ_FRAMEWORKS", ROOT / ".venv/frameworks"))
-STUBBED = {
-    "openrlhf.trainer.ray": (),
-    "openrlhf.trainer.ray.launcher": ("RayActorGroup",),
-    "openrlhf.trainer.ray.vllm_engine": ("batch_vllm_engine_call",),
-    "openrlhf.models.utils": ("compute_approx_kl", "compute_reward", "masked_mean"),
-    "openrlhf.models": (),
-    "vllm": ("SamplingParams",),
-    "prime_sandboxes": (),
-    "prime_sandboxes.models": ("validate_egress_lists",),
-    "wandb": ("Histogram",),
-    "pydot": ("graph_from_dot_file",),
-    "yappi": (),
-    "anthropic": (),
-    "google.generativeai": (),
-    "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
-    "together": ("Together",),
+STUBBED: dict[str, dict[str, tuple[str, ...]]] = {
+    "openrlhf": {
+        "openrlhf.trainer.ray": (),
+        "openrlhf.trainer.ray.launcher": ("RayActorGroup",),
+        "openrlhf.trainer.ray.vllm_engine": ("batch_vllm_engine_call",),
+        "openrlhf.models.utils": ("compute_approx_kl", "compute_reward", "masked_mean"),
+        "openrlhf.models": (),
+        "vllm": ("SamplingParams",),
+    },
+    "verifiers": {
+        "prime_sandboxes": (),
+        "prime_sandboxes.models": ("validate_egress_lists",),
+    },
+    "nemo_gym": {
+        "wandb": ("Histogram",),
+        "pydot": ("graph_from_dot_file",),
+        "yappi": (),
+    },
+    "rewardbench": {
+        "vllm": ("SamplingParams",),
+        "anthropic": (),
+        "google.generativeai": (),
+        "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
+        "together": ("Together",),
+    },
 }
-"""Modules that only a GPU's software can import, or that speak to somebody's sandboxes, dashboards
-and profilers, with the names that others take from them."""
+"""By framework: modules that only a GPU's software can import, or that speak to somebody's
+sandboxes, dashboards, profilers and models, with the names that others take from them."""
 
 
 @pytest.fixture
@@ -47,7 +56,8 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         if any(not (folder / name).is_dir() for name in packages):
             pytest.skip(f"{' and '.join(packages)} not in {folder}: make test-frameworks")
         monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
-        for name, names in STUBBED.items():
+        stubbed = [item for own in packages for item in STUBBED.get(own, {}).items()]
+        for name, names in stubbed:
             stub = types.ModuleType(name)
             stub.__path__ = []
             for attribute in names:
