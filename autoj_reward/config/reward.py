@@ -149,6 +149,8 @@ class RewardConfig(JudgedConfig):
     parts: what rewards beside the judge, by name. The reward is then one number of 0..1 before
         shaping: each part counts from 0 to 1, and one that abstains is left out.
     reduce: `mean`, by weight, or `min`: the strictest part decides.
+    columns: column of the trainer's data by context field of a judge's format, where it has another
+        name, such as `reference: answer`.
     journal: SQLite file of every judgement. journal_max_gib: when it holds more, the oldest
         judgements make room for new ones; 20 are some four million of them; null: it grows.
     """
@@ -157,6 +159,7 @@ class RewardConfig(JudgedConfig):
     reduce: Literal["mean", "min"] = "mean"
     shaping: ShapingConfig = ShapingConfig()
     failures: FailureConfig = FailureConfig()
+    columns: dict[str, str] = Field(default_factory=dict)
     journal: Path | None = None
     journal_max_gib: float | None = Field(20.0, gt=0)
 

@@ -31,8 +31,8 @@ from autoj_reward.types import Judgement
 
 
 class Query(BaseModel):
-    """The body of POST /get_reward. `query` and `prompts` are as long as each other; labels are
-    accepted and not used."""
+    """The body of POST /get_reward. Its lists are as long as each other. labels: the
+    references, for a judge that shows one."""
 
     query: list[Text] = Field(max_length=MAX_INPUTS)
     prompts: list[Text] = Field([], max_length=MAX_INPUTS)
@@ -43,7 +43,7 @@ class Said(Body):
     """The body of POST /reward.
 
     prompt: a text, with a chat template or without, or the messages of a conversation. response:
-    the text to rate. label: accepted and not used.
+    the text to rate. label: the reference, for a judge that shows one.
     """
 
     prompt: Text | Turns
@@ -84,9 +84,13 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             raise HTTPException(
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
             )
+        if body.labels and len(body.labels) != len(body.query):
+            raise HTTPException(
+                422, f"{len(body.query)} query and {len(body.labels)} labels: one label a query"
+            )
         require_inputs(len(body.query) * inputs_each, "query")
         with answering():
-            return await get_reward(model, body.query, body.prompts, budgets(request))
+            return await get_reward(model, body.query, body.prompts, body.labels, budgets(request))
 
     @app.post("/reward")
     async def one(body: Said, request: Request) -> float:
@@ -94,7 +98,9 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
         said = body.prompt
         prompt = said if isinstance(said, str) else [turn.model_dump() for turn in said]
         with answering():
-            [number] = await numbers(model, [(prompt, body.response)], budgets(request))
+            [number] = await numbers(
+                model, [(prompt, body.response, {"label": body.label})], budgets(request)
+            )
             return number
 
     @app.post("/v1/responses")

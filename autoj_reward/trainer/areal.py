@@ -28,12 +28,15 @@ async def reward(
     prompt: str, completions: str, prompt_ids: Any = None, completion_ids: Any = None, **data: Any
 ) -> float:
     """The reward of one completion. The query is the row's `messages`, else what the user says in
-    the prompt. Failures get the configured fallback.
+    the prompt; the row's columns are the context that the judge shows, `answer` the reference.
+    Failures get the configured fallback.
 
     Raises BudgetExceeded when too many judgements of this process have failed, ConfigError where
     the config needs the other responses of a query, InputError for messages that are none.
     """
-    [found] = await numbers(reward_model(), [(data.get("messages") or prompt, completions)])
+    row = {**data, "label": data.get("answer")}
+    asked = (data.get("messages") or prompt, completions, row)
+    [found] = await numbers(reward_model(), [asked])
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
@@ -12,16 +13,20 @@ from autoj_reward.types import Candidate
 
 
 async def numbers(
-    model: RewardModel, rows: Sequence[tuple[Turn, str]], budgets: Budgets | None = None
+    model: RewardModel,
+    rows: Sequence[tuple[Turn, str, Mapping[str, Any]]],
+    budgets: Budgets | None = None,
 ) -> list[float]:
-    """One number for each (prompt, response): a prompt is messages, or a text with a chat template
-    or without. Failures get the configured fallback; raises BudgetExceeded once too many have
+    """One number for each (prompt, response, row): a prompt is messages, or a text with a chat
+    template or without; the row holds the context that the judge shows, `label` the reference.
+    Failures get the configured fallback; raises BudgetExceeded once too many have
     failed, InputError for what is neither text nor messages."""
     candidates = [
         Candidate(
             prompt_text(prompt) if isinstance(prompt, str) else query_text(prompt),
             without_end(response),
+            context=model.fields.read(row, "label"),
         )
-        for prompt, response in rows
+        for prompt, response, row in rows
     ]
     return model.numbers(await model.rewards(candidates, budgets), candidates)

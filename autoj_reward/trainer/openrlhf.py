@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from autoj_reward.context import NOTHING
 from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
@@ -31,7 +33,7 @@ def reward_func(
     """What OpenRLHF calls, with one row or many. All values are float tensors [rows]."""
     import torch
 
-    answer = asyncio.run(get_reward(reward_model(), queries, prompts))
+    answer = asyncio.run(get_reward(reward_model(), queries, prompts, labels))
     return {
         "rewards": torch.tensor(answer["rewards"]),
         "scores": torch.tensor(answer["scores"]),
@@ -43,9 +45,11 @@ async def get_reward(
     model: RewardModel,
     queries: Sequence[str],
     prompts: Sequence[str],
+    labels: Sequence[Any] | None = None,
     budgets: Budgets | None = None,
 ) -> dict[str, Any]:
-    """The answer of `/get_reward`, in plain lists of one number a row.
+    """The answer of `/get_reward`, in plain lists of one number a row. labels: the reference of
+    each row, for a judge that shows one.
 
     Every row has the same extra_logs, since OpenRLHF joins rows by the names of the first. Raises
     BudgetExceeded when too many judgements have failed; failures below that get the configured
@@ -54,14 +58,16 @@ async def get_reward(
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
-    candidates = [split(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
+    known = [model.fields.read({"label": label}, "label") for label in labels or ()]
+    rows = zip(queries, prompts, known or [NOTHING] * len(queries), strict=True)
+    candidates = [replace(split(query, prompt), context=known) for query, prompt, known in rows]
     rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
-    rows = [row_figures(reward, model.parts) for reward in rewards]
+    figures = [row_figures(reward, model.parts) for reward in rewards]
     return {
         "rewards": numbers,
-        "scores": [model.parts.share(row["judge_raw"]) for row in rows],
-        "extra_logs": {name: [row[name] for row in rows] for name in rows[0]},
+        "scores": [model.parts.share(own["judge_raw"]) for own in figures],
+        "extra_logs": {name: [own[name] for own in figures] for name in figures[0]},
     }
 
 
@@ -91,7 +97,9 @@ def _agent_executor() -> type:
             said = tokenizer.decode(
                 output["observation_tokens"][start:end], skip_special_tokens=False
             )
-            answer = await get_reward(reward_model(), [prompt + said], [prompt])
+            answer = await get_reward(
+                reward_model(), [prompt + said], [prompt], [output.get("label")]
+            )
             figures = {name: row[0] for name, row in answer["extra_logs"].items()}
             [reward], [share] = answer["rewards"], answer["scores"]
             return output | {"reward": reward, "scores": share, "extra_logs": figures}

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.trainer.context import refuse_needed
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
@@ -47,6 +48,7 @@ class PPOReward(nn.Module):
     ) -> None:
         super().__init__()
         refuse_groups(model.config, "PPO samples one response of a query")
+        refuse_needed(model.fields, "PPO hands over token ids without the dataset's columns")
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
             raise ConfigError(
                 f"the tokenizer's pad token is {tokenizer.pad_token!r} and its end of sequence "

@@ -19,11 +19,12 @@ from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import CHECK_EVERY, JudgeHealth
+from autoj_reward.trainer.context import ContextFields
 from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import Candidate, Comparison, Judgement
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -75,6 +76,7 @@ class RewardModel:
         self._budgets: Budgets = budgets_of(config, FailureBudget)
         self._shape = Shaper(config.shaping)
         self.parts = Parts(config)
+        self.fields = ContextFields(config)
         self._functions: dict[str, Ask] = {
             name: RewardFunction(name, part.function, config.judge.serve.deadline_s).rate
             for name, part in config.parts.items()
@@ -205,15 +207,18 @@ class RewardModel:
         """How many numbers of this run were fallbacks."""
         return self._fallback.used
 
-    def compare_now(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
-        """Compare (query, first, second) triples in both orders. Raises BudgetExceeded."""
+    def compare_now(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
+        """Compare pairs, or (query, first, second) triples, in both orders. Raises
+        BudgetExceeded."""
         return self._submit(self._compare(pairs)).result()
 
     async def _rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
         started = time.monotonic()
-        said = await asyncio.gather(*(ask(candidates) for ask in self._asks.values()))
+        said = await asyncio.gather(
+            *(ask(self.fields.for_part(name, candidates)) for name, ask in self._asks.items())
+        )
         self.waited_s += time.monotonic() - started
         answers = dict(zip(self._asks, said, strict=True))
         judgements = [judgement for judgement in answers[JUDGE] if judgement]
@@ -233,7 +238,7 @@ class RewardModel:
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
 
-    async def _compare(self, pairs: Sequence[tuple[str, str, str]]) -> list[Comparison]:
+    async def _compare(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
         assert self._client is not None
         if not self.parts.alone:
             raise ConfigError("only the judge compares, and parts stand beside it: rate instead")

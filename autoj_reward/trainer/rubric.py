@@ -34,11 +34,17 @@ async def rubric_rewards(
     config needs its group, InputError for what is neither text nor messages."""
     try:
         rows = [
-            (mappings(prompt), reply_text(mappings(completion)))
-            for prompt, completion in zip(prompts, completions, strict=True)
+            (mappings(prompt), reply_text(mappings(completion)), _about(state))
+            for prompt, completion, state in zip(prompts, completions, states, strict=True)
         ]
         return await numbers(reward_model(), rows)
     except AutojError as error:
         for state in states:
             state["error"] = error
         raise
+
+
+def _about(state: Any) -> dict[str, Any]:
+    """What the task tells of a rollout: its `info`, and its answer as the reference."""
+    info = state.get("info")
+    return {**(info if isinstance(info, dict) else {}), "label": state.get("answer")}

@@ -18,8 +18,14 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
 
     Raises BudgetExceeded when too many judgements have failed, and ConfigError for a lone sample
     where the config needs its group: slime ends the run with either. Failures below the budget get
-    the configured fallback.
+    the configured fallback. A judge that shows a reference is shown the label, and other context
+    out of the metadata.
     """
     asked = samples if isinstance(samples, list) else [samples]
-    found = await numbers(reward_model(), [(s.prompt, s.response) for s in asked])
+    rows = [(s.prompt, s.response, _about(s)) for s in asked]
+    found = await numbers(reward_model(), rows)
     return found if isinstance(samples, list) else found[0]
+
+
+def _about(sample: Any) -> dict[str, Any]:
+    return {**(getattr(sample, "metadata", None) or {}), "label": sample.label}

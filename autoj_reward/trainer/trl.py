@@ -12,7 +12,7 @@ is spent ends with BudgetExceeded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autoj_reward.errors import ConfigError
@@ -20,23 +20,29 @@ from autoj_reward.trainer.reward import Reward, RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.text import Turn, query_text, response_text
-from autoj_reward.types import Candidate, Verdict
+from autoj_reward.types import Candidate, Contest, Verdict
 
 LogMetric = Callable[[str, float], None]
 LogExtra = Callable[[str, list[Any]], None]
 
 
-def candidates(prompts: Sequence[Turn], completions: Sequence[Turn]) -> list[Candidate]:
-    """The judge's candidates, one for each completion."""
+def candidates(
+    model: RewardModel,
+    prompts: Sequence[Turn],
+    completions: Sequence[Turn],
+    columns: Mapping[str, Any],
+) -> list[Candidate]:
+    """The judge's candidates, one for each completion, with the context that it shows."""
+    contexts = model.fields.of_columns(columns, len(completions))
     return [
-        Candidate(query_text(prompt), response_text(completion))
-        for prompt, completion in zip(prompts, completions, strict=True)
+        Candidate(query_text(prompt), response_text(completion), context=context)
+        for prompt, completion, context in zip(prompts, completions, contexts, strict=True)
     ]
 
 
 class GRPOReward:
     """Reward functions for GRPOTrainer and RLOOTrainer: pass `judge`, or `judge_sync` to a trainer
-    that takes no async functions. Other columns of the dataset are accepted and not used.
+    that takes no async functions. Columns of the dataset that the judge shows are read.
 
     Raises ConfigError for a config that needs a query's responses in one call where several
     processes may split them.
@@ -56,7 +62,7 @@ class GRPOReward:
         **columns: Any,
     ) -> list[float | None]:
         """Shaped rewards in order; None for a judgement that abstains."""
-        asked = candidates(prompts, completions)
+        asked = candidates(self.model, prompts, completions, columns)
         return _logged(await self.model.rewards(asked), asked, log_metric, log_extra)
 
     def judge_sync(
@@ -68,7 +74,7 @@ class GRPOReward:
         **columns: Any,
     ) -> list[float | None]:
         """`judge` for trainers without an event loop."""
-        asked = candidates(prompts, completions)
+        asked = candidates(self.model, prompts, completions, columns)
         return _logged(self.model.rewards_now(asked), asked, log_metric, log_extra)
 
 
@@ -115,7 +121,7 @@ class OnlineDPOReward:
     ) -> list[float | None]:
         """Rewards of all first completions, then of all second."""
         _require_ties_left_out(ties_left_out)
-        first, second = _pairs(prompts, completions)
+        first, second = _pairs(self.model, prompts, completions, columns)
         values = [found.value for found in self.model.rewards_now([*first, *second])]
         pairs = list(zip(values[: len(first)], values[len(first) :], strict=True))
         known = [(a, b) if a is not None and b is not None else (None, None) for a, b in pairs]
@@ -130,9 +136,12 @@ class OnlineDPOReward:
     ) -> list[float | None]:
         """Scores 1, 0.5, 0 or None of all first completions, then of all second."""
         _require_ties_left_out(ties_left_out)
-        first, second = _pairs(prompts, completions)
+        first, second = _pairs(self.model, prompts, completions, columns)
         found = self.model.compare_now(
-            [(a.query, a.response, b.response) for a, b in zip(first, second, strict=True)]
+            [
+                Contest(a.query, a.response, b.response, a.context)
+                for a, b in zip(first, second, strict=True)
+            ]
         )
         scores = [SCORES.get(comparison.verdict) for comparison in found]
         return [*scores, *(None if score is None else 1 - score for score in scores)]
@@ -151,10 +160,13 @@ def _require_ties_left_out(left_out: bool) -> None:
 
 
 def _pairs(
-    prompts: Sequence[Turn], completions: Sequence[Turn]
+    model: RewardModel,
+    prompts: Sequence[Turn],
+    completions: Sequence[Turn],
+    columns: Mapping[str, Any],
 ) -> tuple[list[Candidate], list[Candidate]]:
     """All first candidates, and all second."""
-    asked = candidates(prompts, completions)
+    asked = candidates(model, prompts, completions, columns)
     half, rest = divmod(len(asked), 2)
     first, second = asked[:half], asked[half:]
     if rest or any(a.query != b.query for a, b in zip(first, second, strict=True)):

@@ -44,13 +44,15 @@ async def compute_score(
     query_key: str = "query",
     **_: Any,
 ) -> dict[str, float]:
-    """The reward of one response. The keys are the same every time and every value is finite.
+    """The reward of one response. A judge that shows a reference is shown `ground_truth`, and other
+    context out of `extra_info`. The keys are the same every time and every value is finite.
 
     Raises InputError where `extra_info` has no query, ConfigError where the config needs the other
     responses of a query, BudgetExceeded when too many judgements of this worker have failed;
     failures below that get the configured fallback.
     """
-    return await score(reward_model(), solution_str, extra_info, query_key)
+    about = {"ground_truth": ground_truth, **(extra_info or {})}
+    return await score(reward_model(), solution_str, about, query_key)
 
 
 def compute_score_sync(*args: Any, **kwargs: Any) -> dict[str, float]:
@@ -69,17 +71,19 @@ async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | 
 
 
 async def score(
-    model: RewardModel, response: str, extra_info: Mapping[str, Any] | None, query_key: str
+    model: RewardModel, response: str, about: Mapping[str, Any], query_key: str
 ) -> dict[str, float]:
-    """`compute_score` on a given reward model."""
+    """`compute_score` on a given reward model. about: `extra_info` and `ground_truth`."""
     refuse_groups(model.config, ALONE)
-    query = (extra_info or {}).get(query_key)
+    query = about.get(query_key)
     if query is None:
         raise InputError(
-            f"extra_info has no {query_key!r} (it has {sorted(extra_info or {})}): put the query "
-            "there when the dataset is made, or name its key in reward_kwargs.query_key"
+            f"extra_info has no {query_key!r} (it has {sorted(set(about) - {'ground_truth'})}): "
+            "put the query there when the dataset is made, or name its key in "
+            "reward_kwargs.query_key"
         )
-    candidate = Candidate(query_text(query), response)
+    context = model.fields.read(about, "ground_truth")
+    candidate = Candidate(query_text(query), response, context=context)
     [reward] = await model.rewards([candidate])
     [number] = model.numbers([reward], [candidate])
     return {"score": number} | row_figures(reward, model.parts)
@@ -113,8 +117,10 @@ class JudgeRewardManager(RewardManagerBase):
         ids = row.batch["responses"]
         length = int(row.batch["attention_mask"][-len(ids) :].sum())
         response = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
-        about = dict(row.non_tensor_batch.get("extra_info") or {})
-        prompt = row.non_tensor_batch.get("raw_prompt")
+        given = row.non_tensor_batch
+        truth = (given.get("reward_model") or {}).get("ground_truth")
+        about = {"ground_truth": truth, **(given.get("extra_info") or {})}
+        prompt = given.get("raw_prompt")
         if prompt is not None:
             about["query"] = list(prompt) if not isinstance(prompt, str) else prompt
         found = await score(reward_model(), response, about, "query")

@@ -64,7 +64,7 @@ class _Run:
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
-    read = read_queries(checked.input, _asked(checked))
+    read = read_queries(checked.input, asked(checked))
     answered = [row for row in read.rows if row.responses or checked.policy]
     unanswered = [
         BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
@@ -217,7 +217,7 @@ async def _select(
     return GroupResult(row, candidates, tuple(judgements), choice)
 
 
-def _asked(config: BestOfNConfig) -> tuple[Asked, ...]:
+def asked(config: BestOfNConfig) -> tuple[Asked, ...]:
     """The context of rating, and of the comparisons that break ties."""
     compares = "pairwise" in config.tie_break
     return context_asked(config.judge, config.columns, None if compares else "single")

@@ -29,7 +29,8 @@ class LearnerConfig(Block):
 class TrainConfig(Block):
     """One run of PPO, GRPO, RLOO or online DPO.
 
-    input: rows of `query`, as for best-of-n. output: checkpoints, logs, the trained policy.
+    input: rows of `query`, as for best-of-n, with the context that the judge shows. output:
+        checkpoints, logs, the trained policy.
     steps: optimizer steps. batch_size: responses a step (pairs for online DPO), over all processes;
         device_batch_size: at a time on one device. group: responses a query in GRPO and RLOO.
     kl: weight of the divergence from the first policy. pairwise: online DPO orders its pairs by

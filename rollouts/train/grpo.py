@@ -45,7 +45,7 @@ def _train(
         model=learner.path,
         reward_funcs=GRPOReward(reward).judge,
         args=make_config(**args),
-        train_dataset=Dataset.from_dict({"prompt": learner.prompts}),
+        train_dataset=Dataset.from_dict(learner.rows),
         processing_class=learner.tokenizer,
         peft_config=lora(config.learner),
         callbacks=[JudgeLog(reward, config.output / "logs")],

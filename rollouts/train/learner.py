@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from autoj_reward.config import EngineConfig
+from autoj_reward.context import Asked, Context
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
+from autoj_reward.trainer.context import ContextFields
 from autoj_reward.training.adapters import lora_config
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import accumulation
@@ -25,19 +28,29 @@ Message = dict[str, str]
 @dataclass(frozen=True, slots=True)
 class Learner:
     """What a trainer starts from. path: folder or hub name of the policy. prompts: one
-    conversation a row of the input."""
+    conversation a row of the input. columns: the context that the judge shows, by column, a text or
+    None a row."""
 
     path: str
     tokenizer: Any
     prompts: tuple[list[Message], ...]
+    columns: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """The columns of the trainer's dataset."""
+        return {"prompt": self.prompts, **self.columns}
 
 
 def load_learner(config: TrainConfig) -> Learner:
     """Tokenizer and prompts. Prompts that are too long are named and left out."""
     path, tokenizer = load_tokenizer(config.learner)
-    prompts = read_prompts(config, tokenizer)
+    asked = ContextFields(config.reward).asked
+    rows = read_prompts(config, tokenizer, asked)
     # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
-    return Learner(path, tokenizer, prompts * math.ceil(config.batch_size / len(prompts)))
+    rows *= math.ceil(config.batch_size / len(rows))
+    columns = {one.column: tuple(about.get(one.field) for _, about in rows) for one in asked}
+    return Learner(path, tokenizer, tuple(prompt for prompt, _ in rows), columns)
 
 
 def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
@@ -71,9 +84,12 @@ def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
     return path, tokenizer
 
 
-def read_prompts(config: TrainConfig, tokenizer: Any) -> tuple[list[Message], ...]:
-    """The conversations that the policy answers. InputError if none is left."""
-    read = read_queries(config.input)
+def read_prompts(
+    config: TrainConfig, tokenizer: Any, asked: Sequence[Asked]
+) -> tuple[tuple[list[Message], Context], ...]:
+    """The conversations that the policy answers, and what the judge knows of each. InputError if
+    none is left."""
+    read = read_queries(config.input, asked)
     require_usable(read, config.input)
     system = config.learner.system
     head = [{"role": "system", "content": system}] if system else []
@@ -85,7 +101,7 @@ def read_prompts(config: TrainConfig, tokenizer: Any) -> tuple[list[Message], ..
             reason = f"{len(ids)} tokens, learner.max_prompt_tokens is {limit}"
             print(f"left out {BadRow(config.input, row.line, 'query', reason)}", file=sys.stderr)
         else:
-            kept.append(prompt)
+            kept.append((prompt, row.context))
     if not kept:
         raise InputError(f"{config.input}: every prompt is over learner.max_prompt_tokens {limit}")
     return tuple(kept)

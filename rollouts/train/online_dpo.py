@@ -31,7 +31,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
         model=load_policy(config.learner, learner.path, learner.tokenizer),
         reward_funcs=adapter.compare if config.pairwise else adapter.judge,
         args=OnlineDPOConfig(**args),
-        train_dataset=Dataset.from_dict({"prompt": learner.prompts}),
+        train_dataset=Dataset.from_dict(learner.rows),
         processing_class=learner.tokenizer,
         peft_config=lora(config.learner),
         callbacks=[JudgeLog(reward, config.output / "logs")],

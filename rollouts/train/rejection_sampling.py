@@ -50,7 +50,7 @@ class SftConfig(Block):
 
 
 class RejectionSamplingConfig(Block):
-    """input, policy, judge, view: as in a best-of-N job. rounds: how often to sample and train.
+    """input, policy, judge, columns, view: as in a best-of-N job. rounds: how often to sample and train.
 
     better_by: least gain of the chosen response over the query's mean, in points of the view, for
     a query to be trained on: where all responses are alike, the choice teaches nothing.
@@ -60,6 +60,7 @@ class RejectionSamplingConfig(Block):
     output: Path
     policy: PolicyConfig
     judge: JudgeConfig = JudgeConfig()
+    columns: dict[str, str] = Field(default_factory=dict)
     view: View = "expected"
     rounds: int = Field(1, ge=1)
     better_by: float = Field(0.0, ge=0)
@@ -91,10 +92,11 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
             update={"model": policy, "seed": config.policy.seed + number - 1}
         ),
         judge=config.judge,
+        columns=config.columns,
         view=config.view,
     )
     if not (job.output / "summary.json").is_file():
-        read = read_queries(config.input)
+        read = read_queries(config.input, best_of_n.asked(job))
         require_usable(read, config.input)
         asyncio.run(best_of_n.run(job, read.rows, list(read.bad)))
     rows = training_rows(job, config.better_by, policy, number)

@@ -28,6 +28,7 @@ OPERATIONS = sorted((method, path) for path, methods in PATHS.items() for method
 BEYOND_SCHEMAS = (
     "policy_logprobs has",
     "one prompt a query",
+    "one label a query",
     "should be a valid integer",
     "direct reads the rating of one",
     "no pairwise prompt of RewardBench's",

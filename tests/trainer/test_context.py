@@ -1,0 +1,123 @@
+"""A reference and a rubric through every trainer's own data, to the judge and past it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.journal import Journal
+from autoj_reward.trainer import slime
+from autoj_reward.trainer.numbers import numbers
+from autoj_reward.trainer.openrlhf import get_reward
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
+from autoj_reward.trainer.verl import score
+from autoj_reward.types import Candidate
+from tests.formats import write_reference_format
+
+Make = Callable[..., RewardModel]
+
+
+def longer_than_its_reference(candidate: Candidate) -> float:
+    return float(len(candidate.response) > len(candidate.context["reference"]))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[RewardModel] = []
+    marks = str(write_reference_format(tmp_path / "marks"))
+
+    def model(**more: Any) -> RewardModel:
+        judge = JudgeConfig(kind="fake", format=more.pop("format", marks))
+        journal = tmp_path / "journal.sqlite"
+        failures = {"budget": 1.0}
+        config: dict[str, Any] = {"judge": judge, "journal": journal, "failures": failures} | more
+        made.append(RewardModel(RewardConfig(**config)))
+        return made[-1]
+
+    yield model
+    for one in made:
+        one.close()
+
+
+def shown(model: RewardModel) -> list[Any]:
+    """The contexts that the judge was asked with, by response."""
+    model.close()
+    assert model.config.journal
+    journal = Journal(model.config.journal)
+    found = [(r["input"]["responses"][0], r["input"].get("context")) for r in journal.export()]
+    journal.close()
+    return sorted(found, key=str)
+
+
+BOTH = {"reference": "4", "rubric": "exact"}
+
+
+def test_trl_reads_the_columns_that_the_judge_shows(make: Make) -> None:
+    model = make(columns={"reference": "answer"})
+    columns: dict[str, Any] = {
+        "answer": ["4", 5],
+        "rubric": ["exact", None],
+        "source": ["a", "b"],
+        "state": 1,
+    }
+    found = GRPOReward(model).judge_sync(["2+2?", "q"], ["four", "5"], **columns)
+    assert None not in found
+    assert shown(model) == [("5", {"reference": "5"}), ("four", BOTH)]
+
+
+def test_online_dpo_compares_and_rates_with_them(make: Make) -> None:
+    columns: dict[str, Any] = {"reference": ["4"] * 2, "criteria": ["length"] * 2}
+    told: dict[str, Any] = {"prompts": ["q", "q"], "completions": ["long one", "two"]}
+    reward = OnlineDPOReward(make())
+    assert None not in reward.judge(**told, **columns, ties_left_out=True)
+    with pytest.raises(ConfigError, match="'reference', and the dataset has no column"):
+        reward.judge(**told, ties_left_out=True)
+
+
+def test_verl_reads_ground_truth_and_extra_info(make: Make) -> None:
+    model = make()
+    about = {"query": "2+2?", "rubric": "exact", "index": 3, "ground_truth": "4"}
+    assert asyncio.run(score(model, "four", about, "query"))["judge_ok"] == 1.0
+    lost = asyncio.run(score(model, "five", {"query": "q", "ground_truth": ""}, "query"))
+    assert lost["judge_input_rejected"] == 1.0
+    with pytest.raises(InputError, match=r"ground_truth holds \{'value': 4\}.*'reference'"):
+        asyncio.run(score(model, "x", {"query": "q", "ground_truth": {"value": 4}}, "query"))
+    assert ("four", BOTH) in shown(model)
+
+
+def test_openrlhf_and_slime_read_their_label(make: Make) -> None:
+    model = make()
+    asyncio.run(get_reward(model, ["Q four</s>"], ["Q "], ["4"]))
+    sample = SimpleNamespace(prompt="Q", response="five", label="4", metadata={"rubric": "exact"})
+    asyncio.run(numbers(model, [(sample.prompt, sample.response, slime._about(sample))]))
+    assert shown(model) == [("five", BOTH), ("four", {"reference": "4"})]
+
+
+def test_a_judge_that_shows_no_context_is_asked_as_before(make: Make) -> None:
+    model = make(format="autoj-en")
+    columns: dict[str, Any] = {"reference": ["4"], "label": [{"any": 1}]}
+    GRPOReward(model).judge_sync(["q"], ["four"], **columns)
+    asyncio.run(get_reward(model, ["Q five</s>"], ["Q "], [{"any": 1}]))
+    assert shown(model) == [("five", None), ("four", None)]
+
+
+def test_each_part_is_shown_its_own_fields(make: Make) -> None:
+    function = f"{__name__}:longer_than_its_reference"
+    other = {"judge": {"kind": "fake", "format": "autoj-en"}}
+    model = make(parts={"length": {"function": function}, "general": other})
+    [found] = GRPOReward(model).judge_sync(["q"], ["four"], reference=["4"])
+    assert found is not None
+    assert [c for _, c in shown(model)].count({"reference": "4"}) == 1 and len(shown(model)) == 2
+
+
+def test_what_no_judge_shows_is_refused(make: Make) -> None:
+    with pytest.raises(ConfigError, match="columns names 'referense'"):
+        make(columns={"referense": "answer"})
