@@ -50,7 +50,8 @@ class SftConfig(Block):
 
 
 class RejectionSamplingConfig(Block):
-    """input, policy, judge, columns, view: as in a best-of-N job. rounds: how often to sample and train.
+    """input, policy, judge, columns, view: as in a best-of-N job. rounds: how often to sample and
+    train.
 
     better_by: least gain of the chosen response over the query's mean, in points of the view, for
     a query to be trained on: where all responses are alike, the choice teaches nothing.
