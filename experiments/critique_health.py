@@ -63,7 +63,7 @@ def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
 def summarise(found: Sequence[Health]) -> dict[str, float | None]:
     """n critiques, means over them and shares of them, 0..1; None without any. empty: critiques
     without a word."""
-    columns = {
+    columns: dict[str, list[int] | list[float] | list[bool]] = {
         "words_mean": [h.words for h in found],
         "repetition": [h.repetition for h in found],
         "loops": [h.loops for h in found],
