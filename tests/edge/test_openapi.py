@@ -32,9 +32,12 @@ BEYOND_SCHEMAS = (
     "should be a valid integer",
     "direct reads the rating of one",
     "no pairwise prompt of RewardBench's",
+    "two responses are compared",
+    "this judge has its own criteria",
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
-reading of two responses, and a conversation that asks for no verdict."""
+reading of two responses, a conversation that asks for no verdict, and one of less than two responses
+or with a principle."""
 
 
 @pytest.fixture(scope="module")
