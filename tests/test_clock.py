@@ -27,9 +27,11 @@ HOURS = 6 * 3600.0
 DATED = {
     "autoj_reward/journal.py",
     "autoj_reward/collect/answers.py",
+    "autoj_reward/edge/chat.py",
+    "autoj_reward/edge/genrm.py",
     "autoj_reward/models/identity.py",
 }
-"""Files that write down when something was stored, or ask when a file was."""
+"""Files that write down when something was stored or answered, or ask when a file was."""
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
 
 

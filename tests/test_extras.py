@@ -12,8 +12,8 @@ from tests.test_imports import ROOT, SOURCES, imported, name_of
 
 CLIENT = {"httpx", "pydantic", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
-OPTIONAL = {"areal", "nemo_gym", "openrlhf", "skyrl_gym", "verifiers", "verl"}
-"""Where it runs inside them."""
+OPTIONAL = {"areal", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "verifiers", "verl"}
+"""Where it runs inside them, or beside a GPU stack that brings them."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

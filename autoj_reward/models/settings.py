@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ModelError
-from autoj_reward.models.device import Device, device_here
+from autoj_reward.models.device import CPU, Device, device_here
 
 C = TypeVar("C", bound=EngineConfig)
 CPU_SEQUENCES = 64
@@ -46,7 +46,7 @@ def settled(config: C, device: Device) -> C:
 
 def dtype_of(config: EngineConfig, kind: Literal["cpu", "cuda"]) -> str:
     """The number type that a config means on this machine's `cuda` or `cpu`."""
-    return dtype_on(config, replace(device_here(), kind=kind))
+    return dtype_on(config, CPU if kind == "cpu" else replace(device_here(), kind=kind))
 
 
 def dtype_on(config: EngineConfig, device: Device) -> str:

@@ -18,7 +18,7 @@ import httpx
 from autoj_reward.config import JudgeConfig
 from experiments.faults.chaos.server import HEADERS, TOKEN, Server, service
 
-HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
+HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 400.0, 1024.0, 30.0, 1024
 """The promises."""
 HOLD_S = 20.0
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
