@@ -36,8 +36,8 @@ BEYOND_SCHEMAS = (
     "this judge has its own criteria",
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
-reading of two responses, a conversation that asks for no verdict, and one of less than two responses
-or with a principle."""
+reading of two responses, a conversation that asks for no verdict, and one of less than two
+responses or with a principle."""
 
 
 @pytest.fixture(scope="module")
