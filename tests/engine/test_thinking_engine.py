@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from autoj_reward.config import JudgeConfig
+from autoj_reward.models import resolve
 from autoj_reward.prompts.format import FORMATS
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -38,12 +40,15 @@ if __name__ == "__main__":
 """
 
 
-def test_vllm_goes_on_from_a_block_that_was_cut(policy: str, tmp_path: Path) -> None:
+def test_vllm_goes_on_from_a_block_that_was_cut(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    model, judge_format = tmp_path / "model", tmp_path / "thinks"
-    shutil.copytree(policy, model)
-    tokenizer = AutoTokenizer.from_pretrained(policy)
+    default, model = Path(resolve(JudgeConfig()).path), tmp_path / "model"
+    judge_format = tmp_path / "thinks"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (model / name).symlink_to(default / name)
+    tokenizer = AutoTokenizer.from_pretrained(default)
     tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
     tokenizer.save_pretrained(model)
     shutil.copytree(FORMATS / "autoj-en", judge_format)
@@ -80,7 +85,7 @@ def test_vllm_goes_on_from_a_block_that_was_cut(policy: str, tmp_path: Path) -> 
     assert found["outcome"] == "ok" and found["forced"]
     assert found["flags"] == ["output_truncated", "thinking_cut"]
     assert found["thinking"] and found["thinking"] not in found["critique"]
-    assert found["usage"]["tokens_out"] == 5 + 7 + 2 * (1 + 1)  # two slots, 1 and 10 apart
+    assert 5 + 7 < found["usage"]["tokens_out"] <= 5 + 7 + 12  # two slots, one read twice
     # The reading right after the prompt is the same, with a critique and without.
     assert found["rating"]["direct"] == pytest.approx(direct["rating"]["expected"], abs=1e-3)
     assert (direct["thinking"], direct["critique"]) == ("", "")

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
-from autoj_reward.config import JudgeConfig
 from autoj_reward.replicas.alone import alone
+
+LISTENING = """
+import psutil
+from autoj_reward.config import JudgeConfig
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.processes import family
+
+cluster = Cluster()
+try:
+    cluster.deploy_judge(JudgeConfig.model_validate({"kind": "fake", "serve": {"replicas": 1}}))
+    for process in family([psutil.Process()]):
+        for connection in process.net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                print("LISTENS", connection.laddr.ip)
+finally:
+    cluster.close()
+"""
 
 
 @pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_a_ray_of_our_own_listens_on_the_loopback() -> None:
-    judge = JudgeConfig.model_validate({"kind": "fake", "serve": {"replicas": 1}})
-    cluster = Cluster()
-    try:
-        cluster.deploy_judge(judge)
-        listening = [
-            ipaddress.ip_address(connection.laddr.ip)
-            for process in family([psutil.Process()])
-            for connection in process.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-    finally:
-        cluster.close()
-    assert len(listening) > 5
-    for address in listening:
+    told = subprocess.run(
+        [sys.executable, "-c", LISTENING], capture_output=True, text=True, check=True
+    )
+    found = [line.split()[1] for line in told.stdout.splitlines() if line.startswith("LISTENS ")]
+    assert len(found) > 5
+    for address in map(ipaddress.ip_address, found):
         mapped = getattr(address, "ipv4_mapped", None) or address
         assert mapped.is_loopback, address
     token = Path.home() / ".ray" / "auth_token"

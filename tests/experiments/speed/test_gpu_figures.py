@@ -26,7 +26,7 @@ TINY = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "head_dim": 32,
-    "vocab_size": 1000,
+    "vocab_size": 49152,
 }
 
 
@@ -113,4 +113,5 @@ def test_a_tiny_shape_is_judged_by_the_bare_engine_and_by_the_service(
     for row in rows:
         assert row["judgements"] == 3 and row["ratio"] > 0
         bare, service = row["usage"]
-        assert bare["tokens_out"] == service["tokens_out"] > 0
+        # Of a forced rating the service reads the half point too.
+        assert 0 < bare["tokens_out"] <= service["tokens_out"]
