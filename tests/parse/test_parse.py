@@ -239,7 +239,7 @@ def test_long_adversarial_text_takes_linear_time(unit: str, head: str) -> None:
     for name in GENERATIVE:
         parse_rating(text, load_format(name), [text])
         parse_comparison(text, load_format(name), [text])
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 0.2 * len(GENERATIVE)
 
 
 Released = Callable[[str], list[dict[str, Any]]]
