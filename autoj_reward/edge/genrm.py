@@ -20,7 +20,7 @@ from autoj_reward.edge.bodies import Text, Turns
 from autoj_reward.errors import InputError
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import content_text, query_text
+from autoj_reward.trainer.text import content_text, mappings, query_text
 from autoj_reward.types import Candidate, Verdict
 
 ROLES = ("response_1", "response_2")
@@ -61,11 +61,11 @@ def _read(asked: Asked) -> tuple[str, tuple[str, str]]:
     told = asked.metadata or {}
     if told.get("principle"):
         raise InputError("this judge has its own criteria: set use_principle to false")
-    turns = asked.input if isinstance(asked.input, list) else []
-    said = {t.role: content_text(t.model_dump()) for t in turns if t.role in ROLES} | told
+    turns = [] if isinstance(asked.input, str) else mappings(asked.input)
+    said = {t["role"]: content_text(t) for t in turns if t["role"] in ROLES} | told
     if any(role not in said for role in ROLES):
         raise InputError("two responses are compared: metadata.response_1 and metadata.response_2")
-    own = [turn.model_dump() for turn in turns if turn.role not in ROLES]
+    own = [turn for turn in turns if turn["role"] not in ROLES]
     query = asked.input if isinstance(asked.input, str) else query_text(own)
     return query, (said[ROLES[0]], said[ROLES[1]])
 

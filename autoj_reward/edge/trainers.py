@@ -27,6 +27,7 @@ from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.text import mappings
 from autoj_reward.types import Judgement
 
 
@@ -95,8 +96,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
     @app.post("/reward")
     async def one(body: Said, request: Request) -> float:
         """The reward of one response."""
-        said = body.prompt
-        prompt = said if isinstance(said, str) else [turn.model_dump() for turn in said]
+        prompt = mappings(body.prompt)
         with answering():
             [number] = await numbers(
                 model, [(prompt, body.response, {"label": body.label})], budgets(request)
