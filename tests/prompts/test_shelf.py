@@ -191,7 +191,7 @@ def test_rendering_ten_thousand_rows_takes_less_than_two_seconds() -> None:
         started = time.process_time()
         for _ in range(1000):
             render(item, fmt)
-        assert time.process_time() - started < 1, name
+        assert time.process_time() - started < 0.2, name
 
 
 def test_deberta_reads_a_pair_as_its_tokenizer_joins_one() -> None:
