@@ -37,6 +37,7 @@ from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
+from experiments.policy_groups import PolicyGroupsConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
@@ -76,6 +77,7 @@ KINDS: dict[str, type[Block]] = {
     "evaluate_pairs": PairsConfig,
     "judge_quality": JudgeQualityConfig,
     "own_critiques": OwnCritiquesConfig,
+    "policy_groups": PolicyGroupsConfig,
     "recipe_ablation": SweepConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,

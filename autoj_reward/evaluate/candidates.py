@@ -61,7 +61,7 @@ def _lists(
     responses = texts(block, "outputs")
     if len(responses) < wanted:
         raise BadField(where, f"{len(responses)} responses; best of {wanted} needs {wanted}")
-    logprobs = check.logprobs({"logprobs": block.get("logprobs")}, len(responses))
+    logprobs = check.numbers(block, "logprobs", len(responses))
     scores = block.get("scores") or {}
     if not isinstance(scores, dict):
         raise BadField(f"{where}.scores", f"not lists by name: {check.show(scores)}")

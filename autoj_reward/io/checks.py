@@ -88,18 +88,18 @@ def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
     return tuple(_checked(item, f"responses[{i}]") for i, item in enumerate(value))
 
 
-def logprobs(fields: dict[str, Any], count: int | None) -> tuple[float, ...] | None:
-    """As many finite numbers as there are responses, or None if `logprobs` is absent or null."""
-    value = fields.get("logprobs")
+def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:
+    """As many finite numbers as there are responses, or None if the field is absent or null."""
+    value = fields.get(name)
     if value is None:
         return None
     if not isinstance(value, list):
-        raise BadField("logprobs", f"not a list: {show(value)}")
+        raise BadField(name, f"not a list: {show(value)}")
     if count is None:
-        raise BadField("logprobs", "given without responses")
+        raise BadField(name, "given without responses")
     if len(value) != count:
-        raise BadField("logprobs", f"{len(value)} numbers for {count} responses")
-    return tuple(_number(item, f"logprobs[{i}]") for i, item in enumerate(value))
+        raise BadField(name, f"{len(value)} numbers for {count} responses")
+    return tuple(_number(item, f"{name}[{i}]") for i, item in enumerate(value))
 
 
 def _number(value: Any, name: str) -> float:

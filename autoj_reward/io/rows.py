@@ -56,7 +56,7 @@ def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:
         fields = check.own_fields(value)
         query = check.text(fields, "query", blank=False)
         responses = check.responses(fields)
-        logprobs = check.logprobs(fields, None if responses is None else len(responses))
+        logprobs = check.numbers(fields, "logprobs", None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
         return QueryRow(line, query, responses, logprobs, extra, check.context(fields, asked))
 

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import gzip
+import json
 import random
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 import torch
 
-from autoj_reward.evaluate.graded import Graded, Output
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.graded import GRADER, Graded, Output
 from autoj_reward.training.judge.faults import FAULTS, echo, faulty
-from autoj_reward.training.judge.groups import SPREAD, WORSE, GroupSampler, Ranked, longer_wins
+from autoj_reward.training.judge.groups import SPREAD, WORSE, GroupSampler, Ranked, ranked_groups
 from autoj_reward.training.judge.ranking import ranking_loss
+from autoj_reward.training.judge.recipe import GroupsConfig, TrainJudgeConfig
 
 TEXT = "The first step is easy. Then mix it well!\nAt last, bake for an hour. Enjoy your cake."
 
@@ -27,10 +34,19 @@ def outputs(seed: int, size: int = 60) -> Graded:
     return Graded("f", seed, f"Query {seed}?", tuple(found))
 
 
-def groups(longest: int = 500) -> list[Ranked]:
-    sampler = GroupSampler(size=4, ratio=1.3, longest=longest, count=count)
+def groups(**config: float) -> list[Ranked]:
+    sampler = GroupSampler(GroupsConfig(**{"longest": 500, **config}), count)
     rng = random.Random(0)
-    return [g for seed in range(40) for g in sampler.groups(outputs(seed), 3, ["off topic"], rng)]
+    return [g for seed in range(40) for g in sampler.groups(outputs(seed), ["off topic"], rng)]
+
+
+def longer_wins(groups: Sequence[Ranked]) -> float:
+    """Share of the groups' pairs whose longer response has the higher score."""
+    won = []
+    for group in groups:
+        rows = sorted(zip(map(count, group.responses[:4]), group.scores[:4], strict=True))
+        won += [high > low for (short, low), (long, high) in combinations(rows, 2) if short != long]
+    return sum(won) / len(won)
 
 
 def test_a_group_is_of_nearly_one_length_and_of_wide_scores() -> None:
@@ -42,12 +58,61 @@ def test_a_group_is_of_nearly_one_length_and_of_wide_scores() -> None:
         assert max(group.scores[:4]) - min(group.scores[:4]) >= SPREAD
 
 
-def test_length_predicts_little_within_groups() -> None:
-    own = [Ranked("", 0, "", g.responses[:4], g.scores[:4]) for g in groups()]
-    pairs = [(a, b) for n in range(40) for a, b in [random.Random(n).sample(outputs(n).outputs, 2)]]
-    mixed = [Ranked("", 0, "", (a.text, b.text), (a.score, b.score)) for a, b in pairs]
-    assert longer_wins(mixed, count) > 0.65
-    assert longer_wins(own, count) < 0.6
+def test_length_predicts_little_within_groups_of_one_length() -> None:
+    assert longer_wins(groups()) < 0.6 < 0.65 < longer_wins(groups(any_length=1))
+
+
+def test_a_share_of_the_groups_has_any_length() -> None:
+    def wide(found: list[Ranked]) -> float:
+        lengths = [[count(text) for text in group.responses[:4]] for group in found]
+        return sum(max(own) > 1.3 * min(own) + 8 for own in lengths) / len(found)
+
+    assert wide(groups()) == 0
+    assert 0.3 < wide(groups(any_length=0.5)) < 0.8
+    assert wide(groups(any_length=1)) > 0.9
+
+
+GROUP = {"query": "Why?", "responses": ["Because.", "No."], "scores": [0, -2.5]}
+
+
+def of_files(tmp_path: Path, rows: list[object]) -> list[tuple[bool, Ranked]]:
+    file = tmp_path / "groups.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with gzip.open(tmp_path / "preferences.jsonl.gz", "wt") as preferences:
+        own = {"annotator": GRADER, "instruction": "Q", "second": "s", "preference": 0.5}
+        preferences.write(json.dumps(own) + "\n")
+    with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
+        texts.write(json.dumps({"instruction": "Q", "outputs": {"s": "One."}}) + "\n")
+    config = TrainJudgeConfig(
+        model="m",
+        output=tmp_path / "out",
+        data={"graded": {"folder": str(tmp_path), "test": 0, "validation": 0}},
+        groups={"files": [str(file)]},
+    )
+    return list(ranked_groups(config, count, []))
+
+
+def test_files_bring_more_groups_to_train_on(tmp_path: Path) -> None:
+    [(validates, group)] = of_files(tmp_path, [GROUP])
+    assert not validates
+    assert group == Ranked(
+        str(tmp_path / "groups.jsonl"), 1, "Why?", ("Because.", "No."), (0.0, -2.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"scores": [1]}, "1 numbers for 2 responses", id="one-score-for-two"),
+        pytest.param({"responses": ["x"], "scores": [1]}, "two or more", id="one-response"),
+        pytest.param({"scores": None}, "two or more, and their scores", id="no-scores"),
+        pytest.param({"scores": ["a", 1]}, "not a number", id="a-word"),
+        pytest.param({"query": " "}, "query", id="blank-query"),
+    ],
+)
+def test_a_bad_group_is_named_by_line(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=rf"groups.jsonl:2: .*{said}"):
+        of_files(tmp_path, [GROUP, GROUP | change])
 
 
 def test_a_faulty_response_is_the_worst_of_its_group() -> None:

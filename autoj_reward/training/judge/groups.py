@@ -1,23 +1,26 @@
-"""Groups of graded outputs to one instruction, of nearly one length, which a judge is to order.
+"""Groups of graded outputs to one instruction, which a judge is to order.
 
 GPT-4 prefers the longer of two outputs in four of five pairs, so a judge that sees any pair learns
-length. Within a group there is next to no length to learn.
+length. Within a group of nearly one length there is next to none to learn.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tqdm import tqdm
 
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
 from autoj_reward.evaluate.labelled import Compared, data_path
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import read_rows, require_clean
 from autoj_reward.training.judge.faults import faulty
-from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from autoj_reward.training.judge.recipe import GroupsConfig, TrainJudgeConfig
 
 SPREAD = 1.5
 """The best score of a group less its worst, at least: below that GPT-4 hardly prefers any."""
@@ -42,48 +45,43 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class GroupSampler:
-    """size: outputs of a group. ratio: the longest output over the shortest, at most, in tokens.
-    longest: tokens of an output, at most. count: tokens of a text."""
+    """config: of the groups. count: tokens of a text."""
 
-    size: int
-    ratio: float
-    longest: int
+    config: GroupsConfig
     count: Callable[[str], int]
 
-    def groups(
-        self, row: Graded, per_query: int, others: Sequence[str], rng: random.Random
-    ) -> list[Ranked]:
-        """At most `per_query` groups of an instruction, those with the widest scores of a random
-        division. others: responses to other instructions."""
+    def groups(self, row: Graded, others: Sequence[str], rng: random.Random) -> list[Ranked]:
+        """At most config.per_query groups of an instruction, those with the widest scores of a
+        random division. others: responses to other instructions."""
+        own = self.config
         counted = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
-        usable = [(n, output) for n, _, output in sorted(counted) if n <= self.longest]
-        start = rng.randrange(self.size)
+        usable = [(n, output) for n, _, output in sorted(counted) if n <= own.longest]
+        if any_length := own.any_length > 0 and rng.random() < own.any_length:
+            rng.shuffle(usable)
+        start = rng.randrange(own.size)
         windows = [
-            usable[at : at + self.size]
-            for at in range(start, len(usable) - self.size + 1, self.size)
+            usable[at : at + own.size] for at in range(start, len(usable) - own.size + 1, own.size)
         ]
         found = []
         for window in windows:
             scores = [output.score for _, output in window]
-            near = window[-1][0] <= self.ratio * window[0][0] + 8
+            near = any_length or window[-1][0] <= own.ratio * window[0][0] + 8
             if near and max(scores) - min(scores) >= SPREAD:
                 texts = [output.text for _, output in window]
                 found.append(Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores)))
         found.sort(key=lambda group: max(group.scores) - min(group.scores), reverse=True)
-        chosen = rng.sample(found[: 2 * per_query], min(per_query, len(found)))
+        chosen = rng.sample(found[: 2 * own.per_query], min(own.per_query, len(found)))
         return [_with_fault(group, others, rng) for group in chosen]
 
 
-def longer_wins(groups: Sequence[Ranked], count: Callable[[str], int]) -> float:
-    """Share of the groups' pairs whose longer response has the higher score; 0.5 is no trap."""
-    won, pairs = 0.0, 0
-    for group in groups:
-        rows = sorted(zip(map(count, group.responses), group.scores, strict=True))
-        for (short, low), (long, high) in pairwise(rows):
-            if short != long and low != high:
-                won += high > low
-                pairs += 1
-    return won / pairs if pairs else 0.5
+def _group(line: int, value: Any) -> Ranked:
+    """A row of a file of groups."""
+    row = check.own_fields(value)
+    responses = check.responses(row) or ()
+    scores = check.numbers(row, "scores", len(responses)) or ()
+    if len(scores) < 2:
+        raise BadField("responses", "a group needs two or more, and their scores")
+    return Ranked("", line, check.text(row, "query", blank=False), responses, scores)
 
 
 def _with_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ranked:
@@ -100,21 +98,27 @@ def _with_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ran
 def ranked_groups(
     config: TrainJudgeConfig, count: Callable[[str], int], compared: Sequence[Compared]
 ) -> Iterator[tuple[bool, Ranked]]:
-    """All groups of the config's graded outputs, True before those that validate.
+    """All groups of the config's files and graded outputs, True before those that validate.
 
-    A validation group has no fault and any lengths. compared: pairs that train too.
+    A validation group has no fault and any lengths. compared: pairs that train too. Raises
+    InputError for a file that is not of groups.
     """
     data, groups = config.data, config.groups
     if data.graded.folder is None:
         raise InputError("mix.ranked shows graded outputs: name their folder in data.graded")
     rows = read_graded(data_path(data, data.graded.folder))
+    for source in (data_path(data, name) for name in groups.files):
+        own = read_rows(source, _group, ("query", "responses", "scores"))
+        require_clean(own)
+        for group in own.rows:
+            yield False, replace(group, source=source)
     trained = {plain_words(pair.query) for pair in compared}
     rng = random.Random(config.seed)
-    sampler = GroupSampler(groups.size, groups.ratio, groups.longest, count)
+    sampler = GroupSampler(groups, count)
     training = rows_of(rows, data.graded, "training", trained)
     others = [output.text for row in training for output in row.outputs[::8] if output.text.strip()]
     for row in tqdm(training, desc="graded instructions", disable=None):
-        for group in sampler.groups(row, groups.per_query, others, rng):
+        for group in sampler.groups(row, others, rng):
             yield False, group
     for row in rows_of(rows, data.graded, "validation", trained):
         usable = [output for output in row.outputs if count(output.text) <= groups.longest]

@@ -59,16 +59,21 @@ class MixConfig(Block):
 
 
 class GroupsConfig(Block):
-    """Groups of graded outputs to one instruction, of nearly one length.
+    """Groups of graded outputs to one instruction.
 
     per_query: groups of an instruction. size: outputs of a group. ratio: tokens of its longest over
-    its shortest, at most. longest: tokens of an output, at most.
+    its shortest, at most. any_length: share of the instructions whose groups have outputs of any
+    lengths. longest: tokens of an output, at most. files: more groups, JSONL of `query`,
+    `responses` and `scores` (log10 of a probability of being preferred; higher is better), which
+    train only.
     """
 
     per_query: int = Field(3, ge=1)
     size: int = Field(4, ge=2)
     ratio: float = Field(1.3, ge=1)
+    any_length: float = Field(0.0, ge=0, le=1)
     longest: int = Field(600, ge=1)
+    files: tuple[str, ...] = ()
 
 
 class TrainJudgeConfig(FineTuningConfig):

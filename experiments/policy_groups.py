@@ -1,0 +1,142 @@
+"""Groups with a weak policy's own responses, to train a judge's order on.
+
+    python -m experiments.policy_groups --config configs/policy_groups.yaml [--set key=value]
+
+Outputs of good systems do not show what a small policy does wrong. This samples the policy on two
+kinds of queries and writes groups of responses with scores, as `groups.files` of a judge's training
+reads them: on made questions, which a program checks, the policy's responses alone, ordered by
+their checks; on training instructions of the graded outputs, one response of the policy below
+outputs of the systems. The journal beside the output makes the same command go on after a kill.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from pydantic import Field, TypeAdapter
+from tqdm import tqdm
+
+from autoj_reward.config import PolicyConfig
+from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
+from autoj_reward.evaluate.labelled import JudgeData, data_path, read_compared
+from autoj_reward.io.files import write_jsonl
+from autoj_reward.journal import Journal, Sampled
+from autoj_reward.prompts.format import load_format
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.training.judge.groups import WORSE
+from experiments.compare.ablation.checkers import Check, grade, read_checkable
+from experiments.made_questions import made_questions
+from experiments.study import Study, StudyConfig, command
+from rollouts.best_of_n.sampler import sample_missing
+
+LOWEST = -4.0
+"""The score of a response that fails every check; one that passes all has 0."""
+LEAST = 0.2
+"""The best grade of a group less its worst, at least."""
+_CHECKS: TypeAdapter[tuple[Check, ...]] = TypeAdapter(tuple[Check, ...])
+
+
+class PolicyGroupsConfig(StudyConfig):
+    """data: as in the training. questions: made ones. instructions: graded ones, drawn. size:
+    responses of a group. unseen: query files that measure, whose queries are never made.
+    output: the file of groups."""
+
+    data: JudgeData
+    policy: PolicyConfig
+    questions: int = Field(400, ge=0)
+    instructions: int = Field(120, ge=0)
+    size: int = Field(4, ge=2)
+    unseen: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def spread(row: dict[str, Any], sampled: Sampled, size: int) -> dict[str, Any] | None:
+    """A group of the policy's responses to one question: of the different ones the worst, the best
+    and between them evenly; None where they are graded alike."""
+    checks = _CHECKS.validate_python(row["checks"])
+    graded = sorted((grade(text, checks), text) for text in set(sampled.responses))
+    if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
+        return None
+    chosen = [graded[round(k * (len(graded) - 1) / (size - 1))] for k in range(size)]
+    return {
+        "query": row["query"],
+        "responses": [text for _, text in chosen],
+        "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen],
+    }
+
+
+def below(row: Graded, sampled: Sampled, size: int, rng: random.Random) -> dict[str, Any] | None:
+    """Systems' outputs and a response of the policy that is below all of them; None without."""
+    weak = next((text for text in sampled.responses if text.strip()), None)
+    usable = [output for output in row.outputs if output.text.strip()]
+    if weak is None or len(usable) < size - 1:
+        return None
+    drawn = rng.sample(usable, size - 1)
+    scores = [output.score for output in drawn]
+    return {
+        "query": row.query,
+        "responses": [*(output.text for output in drawn), weak],
+        "scores": [*scores, min(scores) - WORSE],
+    }
+
+
+async def make_groups(config: PolicyGroupsConfig) -> list[dict[str, Any]]:
+    """Sample the policy and make the groups of all queries."""
+    rng = random.Random(config.seed)
+    unseen = {row.query for source in config.unseen for row in read_checkable(source).rows}
+    made = [r for r in made_questions(config.questions, config.seed) if r["query"] not in unseen]
+    graded = _training(config)
+    drawn = rng.sample(graded, min(config.instructions, len(graded)))
+    sampled = await _sampled(config, [*(r["query"] for r in made), *(r.query for r in drawn)])
+    found = [spread(row, own, config.size) for row in made if (own := sampled.get(row["query"]))]
+    found += [below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))]
+    return [group for group in found if group]
+
+
+def _training(config: PolicyGroupsConfig) -> list[Graded]:
+    """The graded instructions that may be trained on."""
+    data = config.data
+    if not config.instructions or data.graded.folder is None:
+        return []
+    fmt = load_format("autoj-en")
+    pairs = [
+        pair for name in data.compared for pair in read_compared(data_path(data, name), fmt).rows
+    ]
+    rows = read_graded(data_path(data, data.graded.folder))
+    return rows_of(rows, data.graded, "training", {plain_words(pair.query) for pair in pairs})
+
+
+async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mapping[str, Sampled]:
+    cluster = Cluster()
+    kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    with closing(kept), tqdm(total=len(queries), desc="queries", disable=None) as bar:
+
+        def progress(_: Sampled) -> None:
+            bar.update()
+
+        try:
+            answers = await sample_missing(queries, config.policy, kept, progress, cluster)
+        finally:
+            cluster.close()
+    for query, answer in answers.items():
+        if not isinstance(answer, Sampled):
+            print(f"left out: {query!r}: {answer}", file=sys.stderr)
+    return {q: answer for q, answer in answers.items() if isinstance(answer, Sampled)}
+
+
+async def study(run: Study[PolicyGroupsConfig]) -> str:
+    """Sample and write."""
+    run.config.output.parent.mkdir(parents=True, exist_ok=True)
+    groups = await make_groups(run.config)
+    write_jsonl(run.config.output, groups)
+    return f"{len(groups)} groups: {run.config.output}"
+
+
+main = command(PolicyGroupsConfig, study)
+
+if __name__ == "__main__":
+    sys.exit(main())
