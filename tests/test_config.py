@@ -30,6 +30,7 @@ from autoj_reward.evaluate.config import (
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from experiments.average_adapters import AverageConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.selection_budget.config import SelectionBudgetConfig
@@ -78,6 +79,7 @@ KINDS: dict[str, type[Block]] = {
     "judge_quality": JudgeQualityConfig,
     "own_critiques": OwnCritiquesConfig,
     "policy_groups": PolicyGroupsConfig,
+    "average_": AverageConfig,
     "recipe_ablation": SweepConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
