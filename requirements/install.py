@@ -85,8 +85,8 @@ def gpu_fault(cuda: str | None, driver: int | None) -> str | None:
         return None
     return (
         f"This machine's NVIDIA driver goes up to CUDA {driver // 1000}.{driver % 1000 // 10}, and "
-        f"torch needs CUDA {major}: update the driver (CUDA 13 needs 580 or newer), or use "
-        "the CPU: make ACCELERATOR=cpu"
+        f"torch needs CUDA {major}: update the driver (CUDA 13 needs 580 or newer; the index has "
+        "these versions of vLLM and torch for no other CUDA), or use the CPU: make ACCELERATOR=cpu"
     )
 
 
