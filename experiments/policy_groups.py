@@ -27,7 +27,7 @@ from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.prompts.format import load_format
 from autoj_reward.replicas.cluster import Cluster
-from autoj_reward.training.judge.groups import WORSE
+from autoj_reward.training.groups import WORSE
 from experiments.compare.ablation.checkers import Check, grade, read_checkable
 from experiments.made_questions import made_questions
 from experiments.study import Study, StudyConfig, command

@@ -10,7 +10,7 @@ import yaml
 
 from autoj_reward.evaluate.graded import GRADER, Graded, Output
 from autoj_reward.journal import Sampled
-from autoj_reward.training.judge.groups import WORSE
+from autoj_reward.training.groups import WORSE
 from experiments.compare.ablation.checkers import KINDS, read_checkable
 from experiments.made_questions import made_questions
 from experiments.policy_groups import LOWEST, below, main, spread

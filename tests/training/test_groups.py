@@ -11,11 +11,18 @@ import pytest
 import torch
 
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import GRADER, Graded, Output
-from autoj_reward.training.judge.faults import FAULTS, echo, faulty
-from autoj_reward.training.judge.groups import SPREAD, WORSE, GroupSampler, Ranked, ranked_groups
+from autoj_reward.evaluate.graded import GRADER, Graded, GradedData, Output
+from autoj_reward.evaluate.labelled import JudgeData
+from autoj_reward.training.faults import FAULTS, echo, faulty
+from autoj_reward.training.groups import (
+    SPREAD,
+    WORSE,
+    GroupSampler,
+    GroupsConfig,
+    Ranked,
+    ranked_groups,
+)
 from autoj_reward.training.judge.ranking import ranking_loss
-from autoj_reward.training.judge.recipe import GroupsConfig, TrainJudgeConfig
 
 TEXT = "The first step is easy. Then mix it well!\nAt last, bake for an hour. Enjoy your cake."
 
@@ -83,13 +90,8 @@ def of_files(tmp_path: Path, rows: list[object]) -> list[tuple[bool, Ranked]]:
         preferences.write(json.dumps(own) + "\n")
     with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
         texts.write(json.dumps({"instruction": "Q", "outputs": {"s": "One."}}) + "\n")
-    config = TrainJudgeConfig(
-        model="m",
-        output=tmp_path / "out",
-        data={"graded": {"folder": str(tmp_path), "test": 0, "validation": 0}},
-        groups={"files": [str(file)]},
-    )
-    return list(ranked_groups(config, count, []))
+    data = JudgeData(graded=GradedData(folder=str(tmp_path), test=0, validation=0))
+    return list(ranked_groups(data, GroupsConfig(files=(str(file),)), 0, count, []))
 
 
 def test_files_bring_more_groups_to_train_on(tmp_path: Path) -> None:

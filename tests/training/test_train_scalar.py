@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import shutil
@@ -20,6 +21,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from autoj_reward.cli import main
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError, ModelError
+from autoj_reward.evaluate.graded import GRADER
 from autoj_reward.models import built_in
 from autoj_reward.training.scalar.pairs import Preference, load_tokenizer, read_preferences
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
@@ -91,6 +93,31 @@ def test_pairs_are_split_by_query_and_ties_counted(policy: str, tmp_path: Path) 
         assert pair.margin == 0
     counts = found.counts()
     assert counts["ties_left_out"] == {"pairs.jsonl": 4} and counts["bad_left_out"] == {}
+
+
+def test_the_best_and_the_worst_of_a_group_are_a_pair_too(policy: str, tmp_path: Path) -> None:
+    outputs = {f"s{n}": f"{'word ' * 8}{n}" for n in range(8)}
+    with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
+        for query in ("Q 1", "Q 2"):
+            texts.write(json.dumps({"instruction": query, "outputs": outputs}) + "\n")
+    with gzip.open(tmp_path / "preferences.jsonl.gz", "wt") as preferences:
+        for query in ("Q 1", "Q 2"):
+            for n in range(8):
+                own = {"annotator": GRADER, "instruction": query, "second": f"s{n}"}
+                preferences.write(json.dumps(own | {"preference": 10 ** (n - 7)}) + "\n")
+    group = {"query": "Q 3", "responses": ["so so", "bad", "good"], "scores": [-1, -3, 0]}
+    (tmp_path / "groups.jsonl").write_text(json.dumps(group))
+    data = {"folder": str(tmp_path), "graded": {"folder": ".", "test": 0, "validation": 0}}
+    path = write(tmp_path, policy, data=data, groups={"files": ["groups.jsonl"]})
+    tokenizer = load_tokenizer(policy)
+    found = read_preferences(loaded(path), tokenizer)
+    assert [pair.query for pair in found.training] == ["Q 3", "Q 1", "Q 2"]
+    three, one, _ = (
+        [tokenizer.decode(ids) for ids in (pair.chosen_ids, pair.rejected_ids)]
+        for pair in found.training
+    )
+    assert "good" in three[0] and "bad" in three[1]
+    assert any(text in one[0] for text in outputs.values())
 
 
 def test_control_tokens_in_a_response_stay_text(policy: str, tmp_path: Path) -> None:

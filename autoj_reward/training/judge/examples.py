@@ -22,7 +22,7 @@ from autoj_reward.evaluate.labelled import (
     swapped,
 )
 from autoj_reward.training.fine_tuning import refuse_bad
-from autoj_reward.training.judge.groups import Ranked, ranked_groups
+from autoj_reward.training.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig
 from autoj_reward.training.judge.targets import Item, ItemBuilder
 from autoj_reward.types import BadRow
@@ -89,7 +89,8 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
         if config.mix.preferred:
             make("preferred", pair, lambda row=pair: builder.preferred(row))  # type: ignore[misc]
     if config.mix.ranked:
-        for validates, group in ranked_groups(config, builder.count, compared):
+        own = ranked_groups(config.data, config.groups, config.seed, builder.count, compared)
+        for validates, group in own:
             make("ranked", group, lambda row=group: builder.ranked(row), validates)  # type: ignore[misc]
     found = tuple(bad.values())
     refuse_bad(config, found)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from autoj_reward.config import Block
 from autoj_reward.config.models import Wrapper
 from autoj_reward.training.fine_tuning import FineTuningConfig
+from autoj_reward.training.groups import GroupsConfig
 
 
 class LossConfig(Block):
@@ -56,24 +57,6 @@ class MixConfig(Block):
     compared: float = Field(1.0, ge=0)
     preferred: float = Field(0.0, ge=0)
     ranked: float = Field(0.0, ge=0)
-
-
-class GroupsConfig(Block):
-    """Groups of graded outputs to one instruction.
-
-    per_query: groups of an instruction. size: outputs of a group. ratio: tokens of its longest over
-    its shortest, at most. any_length: share of the instructions whose groups have outputs of any
-    lengths. longest: tokens of an output, at most. files: more groups, JSONL of `query`,
-    `responses` and `scores` (log10 of a probability of being preferred; higher is better), which
-    train only.
-    """
-
-    per_query: int = Field(3, ge=1)
-    size: int = Field(4, ge=2)
-    ratio: float = Field(1.3, ge=1)
-    any_length: float = Field(0.0, ge=0, le=1)
-    longest: int = Field(600, ge=1)
-    files: tuple[str, ...] = ()
 
 
 class TrainJudgeConfig(FineTuningConfig):

@@ -25,7 +25,7 @@ from autoj_reward.parse import ParsedRating, ParsedVerdict, parse_comparison, pa
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
-from autoj_reward.training.judge.groups import Ranked
+from autoj_reward.training.groups import Ranked
 from autoj_reward.training.judge.ranking import ranking_loss
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.tree import TokenTree

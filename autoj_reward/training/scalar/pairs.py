@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import answered_prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.training.fine_tuning import refuse_bad
+from autoj_reward.training.groups import ranked_groups
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from autoj_reward.training.tokenizer import set_own_pad
 from autoj_reward.types import BadRow, Verdict
@@ -99,28 +101,48 @@ def read_preferences(config: TrainScalarConfig, tokenizer: Any) -> Preferences:
     ties: Counter[str] = Counter()
     bad: list[BadRow] = []
     margins = 0
+    compared: list[Compared] = []
     for name in config.data.compared:
         found = read_compared(data_path(config.data, name), fmt, margins=config.margin)
         bad += found.bad
-        for row in found.rows:
-            if row.label is Verdict.TIE:
-                ties[Path(row.source).name] += 1
-                continue
-            try:
-                if row.query in measured:
-                    raise InputRejected("its query is among those of data.exclude, which measure")
-                pair = _preference(row, tokens, config.max_length)
-            except InputRejected as error:
-                bad.append(BadRow(row.source, row.line, "", str(error)))
-                continue
-            margins += row.margin is not None
-            splits[is_held_out(row.query, config.data.held_out)].append(pair)
+        compared += found.rows
+    own = [(is_held_out(row.query, config.data.held_out), row) for row in compared]
+    for held, row in [*own, *_extremes(config, tokens, compared)]:
+        if row.label is Verdict.TIE:
+            ties[Path(row.source).name] += 1
+            continue
+        try:
+            if row.query in measured:
+                raise InputRejected("its query is among those of data.exclude, which measure")
+            pair = _preference(row, tokens, config.max_length)
+        except InputRejected as error:
+            bad.append(BadRow(row.source, row.line, "", str(error)))
+            continue
+        margins += row.margin is not None
+        splits[held].append(pair)
     refuse_bad(config, bad)
     if not splits[0]:
         raise InputError("no pair is left to train on; see data and max_length in the config")
     if config.margin and not margins:
         raise InputError("margin is set, but no row of data.compared has a field margin: unset it")
     return Preferences(*splits, dict(ties), tuple(bad))
+
+
+def _extremes(
+    config: TrainScalarConfig, tokens: PromptTokenizer, compared: Sequence[Compared]
+) -> Iterator[tuple[bool, Compared]]:
+    """The best and the worst of each group, True before those that validate."""
+    if not config.groups:
+        return
+
+    def count(text: str) -> int:
+        return len(tokens.continuation(text))
+
+    groups = ranked_groups(config.data, config.groups, config.seed, count, compared)
+    for validates, group in groups:
+        ranked = sorted(zip(group.scores, group.responses, strict=True))
+        pair = ranked[-1][1], ranked[0][1]
+        yield validates, Compared(group.source, group.line, group.query, pair, Verdict.FIRST)
 
 
 def _preference(row: Compared, tokens: PromptTokenizer, limit: int) -> Preference:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from autoj_reward.training.fine_tuning import FineTuningConfig
+from autoj_reward.training.groups import GroupsConfig
 
 
 class TrainScalarConfig(FineTuningConfig):
@@ -13,6 +14,8 @@ class TrainScalarConfig(FineTuningConfig):
     format: the judge format that rendered pairs (`usrmsg`) were rendered with.
     margin: take the pairs' own `margin` field: the least difference of rewards that costs nothing
         in the loss; 0 where a row has none.
+    groups: the best and the worst of each group of graded outputs (`data.graded`) is a pair too;
+        null is without.
     center: weight of the squared sum of a pair's rewards, which keeps them around 0; null for none.
     epochs: passes over the pairs that the learning rate's schedule is laid out for. stop_after:
         epochs after which a run ends on this schedule; null goes through all.
@@ -21,6 +24,7 @@ class TrainScalarConfig(FineTuningConfig):
 
     format: str = "autoj-en"
     margin: bool = False
+    groups: GroupsConfig | None = None
     center: float | None = Field(None, ge=0)
     epochs: int = Field(5, ge=1)
     stop_after: int | None = Field(None, ge=1)
@@ -36,6 +40,6 @@ class TrainScalarConfig(FineTuningConfig):
             raise ValueError(f"stop_after {self.stop_after} is beyond epochs {self.epochs}")
         if self.data.rated:
             raise ValueError("data.rated: a scalar model learns from pairs: name data.compared")
-        if not self.data.compared:
+        if not self.data.compared and not self.groups:
             raise ValueError("data.compared names no file: a scalar model learns from pairs")
         return self

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import Field
 from tqdm import tqdm
 
+from autoj_reward.config import Block
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
-from autoj_reward.evaluate.labelled import Compared, data_path
+from autoj_reward.evaluate.labelled import Compared, JudgeData, data_path
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import read_rows, require_clean
-from autoj_reward.training.judge.faults import faulty
-from autoj_reward.training.judge.recipe import GroupsConfig, TrainJudgeConfig
+from autoj_reward.training.faults import faulty
 
 SPREAD = 1.5
 """The best score of a group less its worst, at least: below that GPT-4 hardly prefers any."""
@@ -30,6 +31,24 @@ FAULTY = 0.3
 """Share of groups that get a faulty response beside their own."""
 VALIDATED = 8
 """Outputs of an instruction in a validation."""
+
+
+class GroupsConfig(Block):
+    """Groups of graded outputs to one instruction.
+
+    per_query: groups of an instruction. size: outputs of a group. ratio: tokens of its longest over
+    its shortest, at most. any_length: share of the instructions whose groups have outputs of any
+    lengths. longest: tokens of an output, at most. files: more groups, JSONL of `query`,
+    `responses` and `scores` (log10 of a probability of being preferred; higher is better), which
+    train only.
+    """
+
+    per_query: int = Field(3, ge=1)
+    size: int = Field(4, ge=2)
+    ratio: float = Field(1.3, ge=1)
+    any_length: float = Field(0.0, ge=0, le=1)
+    longest: int = Field(600, ge=1)
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +115,19 @@ def _with_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ran
 
 
 def ranked_groups(
-    config: TrainJudgeConfig, count: Callable[[str], int], compared: Sequence[Compared]
+    data: JudgeData,
+    groups: GroupsConfig,
+    seed: int,
+    count: Callable[[str], int],
+    compared: Sequence[Compared],
 ) -> Iterator[tuple[bool, Ranked]]:
-    """All groups of the config's files and graded outputs, True before those that validate.
+    """All groups of the files and of the graded outputs, True before those that validate.
 
     A validation group has no fault and any lengths. compared: pairs that train too. Raises
     InputError for a file that is not of groups.
     """
-    data, groups = config.data, config.groups
     if data.graded.folder is None:
-        raise InputError("mix.ranked shows graded outputs: name their folder in data.graded")
+        raise InputError("groups are of graded outputs: name their folder in data.graded")
     rows = read_graded(data_path(data, data.graded.folder))
     for source in (data_path(data, name) for name in groups.files):
         own = read_rows(source, _group, ("query", "responses", "scores"))
@@ -113,7 +135,7 @@ def ranked_groups(
         for group in own.rows:
             yield False, replace(group, source=source)
     trained = {plain_words(pair.query) for pair in compared}
-    rng = random.Random(config.seed)
+    rng = random.Random(seed)
     sampler = GroupSampler(groups, count)
     training = rows_of(rows, data.graded, "training", trained)
     others = [output.text for row in training for output in row.outputs[::8] if output.text.strip()]
