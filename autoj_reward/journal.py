@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from autoj_reward.conversation import messages_of
 from autoj_reward.errors import JournalError
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict, as_json
 
@@ -187,6 +188,7 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
     no trace, so that journals of before there was such a thing are still read."""
     added: list[Any] = ["direct"] if item.direct else []
     added += [{"context": dict(item.context)}] if item.context else []
+    added += [{"turns": messages_of(item.turns)}] if item.turns else []
     return _key(judge, item.query, list(item.responses), item.sample, *added)
 
 

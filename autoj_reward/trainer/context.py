@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autoj_reward.config import RewardConfig
-from autoj_reward.context import Asked, Context
+from autoj_reward.context import Asked, Context, context_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.models import format_of
 from autoj_reward.types import Candidate
@@ -85,11 +85,14 @@ class ContextFields:
             return list(candidates)
         others = self._known - self._shown[name]
         return [
-            replace(c, context={k: v for k, v in c.context.items() if k not in others})
-            if others & set(c.context)
-            else c
+            replace(c, context=_without(c.context, others)) if others & set(c.context) else c
             for c in candidates
         ]
+
+
+def _without(context: Mapping[str, str], names: set[str]) -> Context:
+    kept = {name: text for name, text in context.items() if name not in names}
+    return Context(kept, context_of(context).turns)
 
 
 def refuse_needed(fields: ContextFields, why: str) -> None:
