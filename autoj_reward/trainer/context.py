@@ -9,6 +9,7 @@ from typing import Any
 from autoj_reward.config import RewardConfig
 from autoj_reward.context import Asked, Context, context_of
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.models import context_of as context_of_judge
 from autoj_reward.models import format_of
 from autoj_reward.types import Candidate
 
@@ -35,7 +36,7 @@ class ContextFields:
                 f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
             )
         self._known = known
-        needed = format_of(config.judge).context("single")
+        needed = context_of_judge(config.judge, "single")
         self.asked = tuple(
             Asked(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)

@@ -107,7 +107,7 @@ def test_an_input_without_context_is_sent_as_before() -> None:
     assert sent == [b'{"items":[{"query":"q","responses":["r"],"sample":0}]}']
 
 
-TALK = [
+TALK: list[dict[str, Any]] = [
     {"role": "user", "content": "Hi"},
     {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]},
     {"role": "user", "content": "2+2?"},
