@@ -20,18 +20,18 @@ def with_query(
     `response` where the row has no own; a `completion`, as TRL has it, is a response too. BadField
     names the message.
     """
-    name = next((own for own in CONVERSATIONS if fields.get(own) is not None), "")
+    name = next((one for one in CONVERSATIONS if fields.get(one) is not None), "")
     if fields.get("query") is not None or not isinstance(fields.get(name), list):
         return fields, ()
-    given = {"response": _completion(fields)} if rated else {"response": None}
+    own = _completion(fields) if rated else None
     try:
-        turns, said = before_response(fields[name], not rated or given["response"] is not None)
-        given["response"] = said if given["response"] is None else given["response"]
+        turns, said = before_response(fields[name], not rated or own is not None)
     except BadMessages as error:
         raise BadField(f"{name}{error.where}", error.reason) from None
     for n, turn in enumerate(turns):
         check.text({f"{name}[{n}].content": turn.text}, f"{name}[{n}].content")
-    return fields | {"query": plain(turns)} | (given if rated else {}), turns
+    response = {"response": said if own is None else own} if rated else {}
+    return fields | {"query": plain(turns)} | response, turns
 
 
 def _completion(fields: dict[str, Any]) -> Any:
