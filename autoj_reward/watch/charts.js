@@ -1,6 +1,6 @@
 const WIDTH = 420;
 const HEIGHT = 200;
-const EDGE = { left: 40, right: 10, top: 10, bottom: 24 };
+const EDGE = { left: 46, right: 10, top: 10, bottom: 24 };
 
 function canvas(label, height = HEIGHT, width = WIDTH) {
   return drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
@@ -30,7 +30,10 @@ function frame(svg, yLow, yHigh, height = HEIGHT, name = count) {
   return y;
 }
 
-const short = (value) => (Math.abs(value) >= 100000 ? count(value) : String(Number(value.toPrecision(3))));
+function short(value) {
+  if (Math.abs(value) >= 100000) return count(value);
+  return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(0) : String(Number(value.toPrecision(3)));
+}
 
 function histogram(bars, width) {
   const total = bars.reduce((sum, [, n]) => sum + n, 0);
@@ -106,7 +109,7 @@ function throughput(series, slot) {
   const svg = canvas(`Judgements a second over time, ${rate(most)} at most`);
   const x = between(from, to, EDGE.left, WIDTH - EDGE.right);
   const y = frame(svg, 0, most, HEIGHT, short);
-  const wide = Math.max(1, x(slot) - x(0) - (series.length < 120 ? 1 : 0));
+  const wide = Math.max(1, x(slot) - x(0) + (series.length < 80 ? -1 : 0.3));
   for (const p of series) {
     for (const [name, n] of [["bar", p.judged], ["failed", p.failed]]) {
       if (!n) continue;
@@ -127,7 +130,8 @@ function curve(points, label, height = 130, dots = false) {
   const y = frame(svg, Math.min(...ys) - room, Math.max(...ys) + room, height, short);
   svg.append(drawn("polyline", { class: "line", points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
   for (const [a, b] of points.length < 3 || dots ? points : []) svg.append(drawn("circle", { class: "dot", cx: x(a), cy: y(b), r: 3 }));
-  const shown = xs.length > 1 ? ticks(Math.min(...xs), Math.max(...xs), 4) : xs;
+  const whole = xs.every(Number.isInteger);
+  const shown = (xs.length > 1 ? ticks(Math.min(...xs), Math.max(...xs), 4) : xs).filter((v) => !whole || Number.isInteger(v));
   for (const value of shown) {
     svg.append(drawn("text", { x: x(value), y: height - 7, "text-anchor": "middle" }, short(value)));
   }
