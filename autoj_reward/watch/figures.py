@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoj_reward.io.page import visible
 from autoj_reward.journal.reading import Entry
@@ -23,8 +23,7 @@ NAMES = 64
 NOW_S = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """One judgement without its texts. kind: RATING, COMPARISON or READING."""
 
     kind: str

@@ -11,7 +11,6 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple, fields
 from typing import Any, NamedTuple
 
 from autoj_reward.journal.reading import Entry
@@ -19,22 +18,24 @@ from autoj_reward.types import Outcome
 from autoj_reward.watch.figures import Figures, Mark, mark_of
 from autoj_reward.watch.standing import VIEWS, Standing, Totals, standers, standing
 
-MARK = ", ".join(field.name for field in fields(Mark))
-STANDING = ", ".join(field.name for field in fields(Standing))
+MARK, STANDING = ", ".join(Mark._fields), ", ".join(Standing._fields)
 SCHEMA = f"""
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
-CREATE TABLE judged (id INTEGER PRIMARY KEY, journal, key TEXT, asked, one, two, {MARK});
+CREATE TABLE judged (id INTEGER PRIMARY KEY, journal INTEGER, key TEXT, asked INTEGER,
+    one INTEGER, two INTEGER, {MARK});
 CREATE UNIQUE INDEX judged_by_key ON judged (key, journal);
 CREATE INDEX judged_by_query ON judged (asked);
-CREATE TABLE asked (id INTEGER PRIMARY KEY, name UNIQUE, judge, last DEFAULT 0, judged DEFAULT 0,
-    candidates DEFAULT 0, failed DEFAULT 0, outcomes DEFAULT 0, flags DEFAULT 0);
+CREATE TABLE asked (id INTEGER PRIMARY KEY, name INTEGER UNIQUE, judge INTEGER,
+    last DEFAULT 0, judged DEFAULT 0, candidates DEFAULT 0, failed DEFAULT 0,
+    outcomes DEFAULT 0, flags DEFAULT 0);
 CREATE INDEX asked_by_age ON asked (judge, last);
-CREATE TABLE standings (asked, view, {STANDING}, PRIMARY KEY (asked, view)) WITHOUT ROWID;
+CREATE TABLE standings (asked INTEGER, view INTEGER, {STANDING},
+    PRIMARY KEY (asked, view)) WITHOUT ROWID;
 """
 OWN = "id, journal, key, asked, one, two"
 PUT = f"""
 INSERT OR REPLACE INTO judged ({OWN}, {MARK})
-VALUES ({", ".join("?" * (6 + len(fields(Mark))))})
+VALUES ({", ".join("?" * (6 + len(Mark._fields)))})
 """
 OUTCOMES = {outcome.value: 1 << n for n, outcome in enumerate(Outcome)}
 ORDERS = {
@@ -113,8 +114,8 @@ class Index:
         asked = self._asked(judge, _name(entry.judge, item.query, *sorted(item.context.items())))
         one, two = (*(_name(text) for text in item.responses), 0)[:2]
         number = old[0].id if old else None
-        values = (number, journal, entry.key, asked, one, two, *astuple(mark)[:9])
-        self._db.execute(PUT, (*values, json.dumps(mark.flags), *astuple(mark)[10:]))
+        flat = mark._replace(flags=json.dumps(mark.flags))  # type: ignore[arg-type]
+        self._db.execute(PUT, (number, journal, entry.key, asked, one, two, *flat))
         self._unsettled.add(asked)
 
     def _asked(self, judge: int, name: int) -> int:
@@ -164,8 +165,8 @@ class Index:
             self._db.execute(f"DELETE {where}", key)
         if new:
             totals.add(new)
-            marks = ", ".join("?" * (2 + len(fields(Standing))))
-            self._db.execute(f"INSERT INTO standings VALUES ({marks})", (*key, *astuple(new)))
+            marks = ", ".join("?" * (2 + len(Standing._fields)))
+            self._db.execute(f"INSERT INTO standings VALUES ({marks})", (*key, *new))
 
     def rows(self, asked: int, most: int = -1) -> list[Row]:
         """A query's judgements, in the order in which they came in: all, or the first so many."""
@@ -224,9 +225,9 @@ class Index:
         self._db.close()
 
 
-def _mark(values: list[Any]) -> Mark:
-    values[8], values[9] = bool(values[8]), tuple(json.loads(values[9]))
-    return Mark(*values)
+def _mark(values: Sequence[Any]) -> Mark:
+    flat = Mark(*values)
+    return flat._replace(forced=bool(flat.forced), flags=tuple(json.loads(str(flat.flags))))
 
 
 def _name(*parts: Any) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 from autoj_reward.watch.figures import COMPARISON, Mark
 
@@ -33,8 +34,7 @@ class Stander:
         self.values = tuple(_mean(getattr(mark, view) for mark in self.marks) for view in VIEWS)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """A query's candidates in one view. pairs, tied: of rated candidates, and those of equal value.
     top: how many share the best value."""
 

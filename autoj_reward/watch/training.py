@@ -9,19 +9,38 @@ from pathlib import Path
 from typing import Any
 
 POINTS = 600
-"""Most points of one figure that are kept: beyond it every second one is left out."""
+"""Most points of one figure that are kept: the last one of as many steps as it takes."""
 TAGS = 400
 FILES = ("events.out.tfevents*", "*/events.out.tfevents*", "*/*/events.out.tfevents*")
 
 
+class _Curve:
+    """One figure: a point for every so many steps."""
+
+    def __init__(self) -> None:
+        self._steps = 1
+        self._points: dict[int, tuple[int, float]] = {}
+
+    def add(self, step: int, value: float) -> None:
+        self._points[step // self._steps] = step, value
+        if len(self._points) > POINTS:
+            self._steps *= 2
+            self._points = {point[0] // self._steps: point for point in self.points()}
+
+    def points(self) -> list[tuple[int, float]]:
+        """(step, value), in order."""
+        return sorted(self._points.values())
+
+
 class Curves:
-    """Every figure of a run's folder by its step. without_events: there are TensorBoard files that
-    cannot be read here, since its package is not installed."""
+    """Every figure of a run's folder by its step. step: the last one that anything is logged of.
+    without_events: there are TensorBoard files, and the package that reads them is not here."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._loaders: dict[Path, Any] = {}
-        self._values: dict[str, dict[int, float]] = {}
+        self._curves: dict[str, _Curve] = {}
+        self.step = 0
         self._state: tuple[Path, int] | None = None
         self.without_events = False
 
@@ -67,19 +86,11 @@ class Curves:
                     self._keep(name, step, float(value))
 
     def _keep(self, name: str, step: int, value: float) -> None:
-        if not math.isfinite(value) or (name not in self._values and len(self._values) >= TAGS):
-            return
-        own = self._values.setdefault(name[:200], {})
-        own[step] = value
-        if len(own) > POINTS:
-            for skipped in sorted(own)[1:-1:2]:
-                del own[skipped]
-
-    @property
-    def step(self) -> int:
-        """The last one that anything is logged of."""
-        return max((max(own) for own in self._values.values()), default=0)
+        name = name[:200]
+        if math.isfinite(value) and (name in self._curves or len(self._curves) < TAGS):
+            self._curves.setdefault(name, _Curve()).add(step, value)
+            self.step = max(self.step, step)
 
     def told(self) -> dict[str, list[tuple[int, float]]]:
         """(step, value) by name, in order."""
-        return {name: sorted(own.items()) for name, own in sorted(self._values.items())}
+        return {name: own.points() for name, own in sorted(self._curves.items())}
