@@ -31,12 +31,14 @@ async def asked(app: App, response: str) -> int:
     said = json.dumps({"candidates": [{"query": "Why?", "response": response}]}).encode()
     headers = [(b"authorization", b"Bearer secret"), (b"content-length", str(len(said)).encode())]
     scope: Message = {"type": "http", "method": "POST", "path": "/v1/score", "headers": headers}
-    scope |= {"query_string": b"", "root_path": "", "http_version": "1.1", "scheme": "http"}
+    scope.update({"query_string": b"", "root_path": "", "http_version": "1.1", "scheme": "http"})
     came: list[Message] = [{"type": "http.request", "body": said}]
     told: list[Any] = []
 
     async def receive() -> Message:
-        return came.pop() if came else await asyncio.Event().wait() or {}
+        if not came:
+            await asyncio.Event().wait()  # it never hangs up
+        return came.pop()
 
     async def send(message: Message) -> None:
         told.append(message.get("status"))

@@ -56,7 +56,7 @@ def broken(row: dict[str, Any]) -> list[str]:
         "stop_s": STOP_S,
         "inputs": INPUTS,
     }
-    wrong = [f"{name} {row[name]:.3g}" for name, most in bounds.items() if row[name] > most]
+    wrong = [f"{name} {row[name]:.4g}" for name, most in bounds.items() if row[name] > most]
     return wrong if row["scored"] else [*wrong, "nobody was served"]
 
 

@@ -48,7 +48,7 @@ class Server:
 
     @property
     def peak_mib(self) -> float:
-        """The most resident memory that this process ever had; a look now and then would miss it."""
+        """The most resident memory that this process ever had, which no look now and then sees."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(line.split()[1]) / 1024
