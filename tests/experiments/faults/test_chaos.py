@@ -20,7 +20,7 @@ from autoj_reward.edge.trainers import add_routes
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
-from experiments.faults.chaos import fuzz
+from experiments.faults.chaos import fuzz, holdups
 from experiments.faults.chaos.__main__ import broken, main, render
 from experiments.faults.chaos.holdups import Held
 from experiments.faults.chaos.load import Sample, summary
@@ -124,7 +124,7 @@ def test_broken_promises_are_named() -> None:
 
 def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = written(tmp_path)
-    code = main(["--config", config])
+    code = main(["--config", config, "--parts", "load,fuzz,kills"])
     told = capfd.readouterr()
     assert code == 0, told.err[-2000:]
     found = json.loads((tmp_path / "out" / "chaos.json").read_text())
@@ -139,6 +139,13 @@ def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFix
     assert killed["pause_s"] > 0 and killed["recovered_s"] > 0
     assert 0 < killed["left"] < 64 and killed["orphans"] == 0
     assert "## kills" in told.out
+
+
+def test_half_bodies_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdups, "HOLD_S", 1.0)
+    held = holdups.attacked(tmp_path, "half a body")
+    assert holdups.broken(asdict(held)) == []
+    assert held.files > 32 and held.rss_mib > 20 and held.failed == 0
 
 
 def test_a_target_that_does_not_run_is_named(
