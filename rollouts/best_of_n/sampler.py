@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import messages_of
@@ -18,6 +18,7 @@ from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import Asking
 
 QUERIES_AT_ONCE = 16
+A = TypeVar("A", bound=Asking)
 
 
 class Policy(Protocol):
@@ -42,19 +43,19 @@ async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[P
 
 
 async def sample_missing(
-    queries: Sequence[Asking],
+    queries: Sequence[A],
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[Sampled], None],
     cluster: Cluster,
-) -> dict[Asking, Sampled | str]:
+) -> dict[A, Sampled | str]:
     """Responses to every query, or the reason why there are none.
 
     What the journal holds is not sampled again, and the policy is loaded only if something is
     missing. progress is told of every query as it is done.
     """
     name = policy_name(config)
-    found: dict[Asking, Sampled | str] = {}
+    found: dict[A, Sampled | str] = {}
     missing = []
     for query in dict.fromkeys(queries):
         kept = journal.get_samples(name, on_record(query))
@@ -68,7 +69,7 @@ async def sample_missing(
     turn = asyncio.Semaphore(QUERIES_AT_ONCE)
     async with open_policy(config, cluster) as policy:
 
-        async def one(query: Asking) -> None:
+        async def one(query: A) -> None:
             async with turn:
                 sampled = await _ask(policy, query, config.serve.deadline_s)
             if isinstance(sampled, Sampled):

@@ -83,7 +83,7 @@ async def test_a_rollout_is_rewarded_and_the_call_is_on_record(
 
 
 async def test_a_tasks_own_fields_are_the_context(vf: Any, named: Any, tmp_path: Path) -> None:
-    class Task(vf.TaskData):  # type: ignore[misc, name-defined]
+    class Task(vf.TaskData):
         answer: str
         rubric: str | None = None
 
