@@ -81,5 +81,5 @@ PLAIN = _AnyRole(
     user=f"User: {TEXT}", assistant=f"Assistant: {TEXT}", system=f"System: {TEXT}",
     tool=f"Tool: {TEXT}",
 )  # fmt: skip
-"""Of formats that have no turns of their own: `conversation.plain`, with what is forged broken up. A
-role that trainers made up goes by its name, which is a word."""
+"""Of formats that have no turns of their own: `conversation.plain`, with what is forged broken up.
+A role that trainers made up goes by its name, which is a word."""
