@@ -19,7 +19,7 @@ from autoj_reward.edge.trainers import add_routes
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
-from experiments.faults.chaos import fuzz
+from experiments.faults.chaos import fuzz, holdups
 from experiments.faults.chaos.__main__ import broken, main, render
 from experiments.faults.chaos.load import Sample, summary
 
@@ -112,7 +112,10 @@ def test_broken_promises_are_named() -> None:
     assert "| replica | 4 | 4 | 5 | 4 |" in render(result(found))
 
 
-def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_part(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdups, "HOLD_S", 2.0)
     config = written(tmp_path)
     code = main(["--config", config])
     told = capfd.readouterr()
