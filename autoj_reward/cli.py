@@ -22,6 +22,7 @@ GROUPS = {
     "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),
     "evaluate": ("TASK", "measure a judge by human labels and benchmarks"),
     "judge": ("WHAT", "make a judge format of your own"),
+    "journal": ("WHAT", "look into a journal of judgements, export it or make it smaller"),
 }
 MODULES = {
     "rollouts.commands": {
@@ -58,6 +59,11 @@ MODULES = {
     "autoj_reward.commands.scenarios": {"scenarios": "list the scenarios, or show one"},
     "autoj_reward.commands.serve": {"serve": "serve a judge over HTTP"},
     "autoj_reward.commands.judge": {"judge new": "write a judge format to start from"},
+    "autoj_reward.commands.journal": {
+        "journal stats": "what a journal holds, and its size",
+        "journal export": "every judgement as a JSON line",
+        "journal compact": "the same judgements in less room, files of earlier versions too",
+    },
     "autoj_reward.commands.parse": {
         "parse": "show what a judge is shown and what is read in its texts",
     },

@@ -25,7 +25,7 @@ from autoj_reward.types import Candidate, Outcome
 ROOT = Path(__file__).parents[1]
 HOURS = 6 * 3600.0
 DATED = {
-    "autoj_reward/journal.py",
+    "autoj_reward/journal/__init__.py",
     "autoj_reward/collect/answers.py",
     "autoj_reward/edge/chat.py",
     "autoj_reward/edge/genrm.py",

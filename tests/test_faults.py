@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
@@ -204,8 +205,8 @@ def make_room(journal: Journal) -> None:
     journal._execute("PRAGMA max_page_count = 1000000", ())
 
 
-LONG = [Candidate("q", f"{n} " + "x" * 5000) for n in range(3)]
-"""A judgement of one of these takes a page of its own."""
+LONG = [Candidate("q", random.Random(n).randbytes(5000).hex()) for n in range(3)]
+"""A judgement of one of these takes a page of its own, however it is packed."""
 
 
 async def test_a_full_disk_stops_a_job_and_what_was_stored_stays(tmp_path: Path) -> None:

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autoj_reward.context import Context
+from autoj_reward.conversation import Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal, Sampled, judgement_key
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.journal.records import judgement_cell, packed
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict, as_json
 
 ITEM = JudgeInput("q", ("r",))
 NUMBER = count()
@@ -66,7 +69,11 @@ inputs = st.builds(
     query=texts,
     responses=st.lists(texts, min_size=1, max_size=2).map(tuple),
     sample=st.integers(0, 63),
-    context=st.dictionaries(st.sampled_from(["reference", "rubric"]), texts, max_size=2),
+    context=st.builds(
+        Context,
+        st.dictionaries(st.sampled_from(["reference", "rubric"]), texts, max_size=2),
+        st.lists(st.builds(Turn, st.sampled_from(["user", "bot"]), texts), max_size=2).map(tuple),
+    ),
 )
 
 
@@ -97,6 +104,9 @@ def test_every_judgement_comes_back_as_it_was(
         pytest.param("judge", JudgeInput("q", ("r",), 1), id="sample"),
         pytest.param("judge", JudgeInput("q", ("r",), direct=True), id="direct"),
         pytest.param("judge", JudgeInput("q", ("r",), context={"reference": "r"}), id="context"),
+        pytest.param(
+            "judge", JudgeInput("", ("r",), context=Context({}, (Turn("user", "q"),))), id="turns"
+        ),
         pytest.param("judgeq", JudgeInput("", ("r",)), id="text moved over a border"),
     ],
 )
@@ -246,10 +256,14 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     reader = Journal(path)
     items = [JudgeInput("q", (str(n),)) for n in range(3000)]
-    said = Judgement(Outcome.OK, critique="x" * 2000, rating=Rating(5))
+    draw = random.Random(1)  # what is drawn cannot be compressed to less than half
+
+    def said() -> Judgement:
+        return Judgement(Outcome.OK, critique=draw.randbytes(2000).hex(), rating=Rating(5))
+
     journal = Journal(path, max_gib=2 / 1024)
     for number, item in enumerate(items):
-        journal.put("judge", item, said)
+        journal.put("judge", item, said())
         if number % 100 == 0:
             newest = items[max(0, number - 99) : number + 1]
             assert set(reader.get("judge", newest)) == set(newest)
@@ -262,9 +276,95 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     # Without a limit the same file grows again.
     journal = Journal(path)
     for item in items:
-        journal.put("judge", item, said)
+        journal.put("judge", item, said())
     assert len(journal.get("judge", items)) == 3000
     journal.close()
+
+
+def test_a_text_is_stored_once(journal: Journal) -> None:
+    journal.put_samples("policy", "q", Sampled(("a", "b"), (-1.0, -2.0), (True, True), 2))
+    for pair in [("a",), ("b",), ("a", "b"), ("b", "a")]:
+        said = Judgement(Outcome.OK, rating=Rating(5))
+        if len(pair) == 2:
+            said = Judgement(Outcome.OK, verdict=Verdict.TIE)
+        journal.put("judge", JudgeInput("q", pair, context={"reference": "a"}), said)
+    assert journal.statistics()["texts"] == 3
+
+
+def test_texts_are_packed_and_a_query_is_stored_once(
+    journal: Journal,
+) -> None:
+    draw, words = random.Random(1), (Path(__file__).parent.parent / "README.md").read_text().split()
+
+    def text(length: int) -> str:
+        return " ".join(draw.choices(words, k=length))
+
+    query, letters = text(500), 0
+    for n in range(200):
+        item, critique = JudgeInput(query, (text(120),)), text(200)
+        slot = tuple((str(k + 1), draw.random()) for k in range(10))
+        rating = Rating(draw.randint(1, 10), slot, draw.random() * 10, draw.random(), direct=n)
+        said = Judgement(Outcome.OK, critique=critique, rating=rating, judge="judge")
+        journal.put("judge", item, said)
+        letters += len(item.responses[0]) + len(critique)
+    assert journal.statistics()["bytes"] < 0.85 * letters + 200 * 600
+
+
+def test_judgements_that_come_together_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
+    path, items = tmp_path / "j.sqlite", [JudgeInput("q", (str(n),)) for n in range(50)]
+    journal = Journal(path)
+    assert journal.put("judge", items[0], BETTER) == BETTER
+    told = journal.put_all([("judge", item, GOOD) for item in items[:9]])
+    assert told == [BETTER, *[GOOD] * 8]  # what is on record, in order
+    [(pages,)] = journal._execute("PRAGMA page_count", ())
+    journal._execute(f"PRAGMA max_page_count = {pages}", ())
+    long = Judgement(Outcome.OK, critique=random.Random(1).randbytes(2000).hex(), rating=Rating(5))
+    with pytest.raises(JournalError, match="database or disk is full"):
+        journal.put_all([("judge", item, long) for item in items])
+    assert set(journal.get("judge", items)) == set(items[:9])
+    journal._execute("PRAGMA max_page_count = 1000000", ())
+    journal.put_all([("judge", item, long) for item in items])
+    assert set(journal.get("judge", items)) == set(items)
+    journal.close()
+
+
+def test_what_was_said_to_be_stored_survives_a_killed_process(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    command = [sys.executable, "-c", GROUPS, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as filling:
+        assert filling.stdout
+        for _ in range(20):
+            filling.stdout.readline()
+        filling.kill()
+        stored = 20 + len(filling.stdout.read().splitlines())
+    journal = Journal(path)
+    items = [JudgeInput("q", (f"{n} {k}",)) for n in range(stored + 1) for k in range(16)]
+    found = len(journal.get("judge", items))
+    assert found in (16 * stored, 16 * stored + 16) and len(list(journal.export())) == found
+    journal.close()
+
+
+GROUPS = """
+import sys
+from itertools import count
+from pathlib import Path
+from autoj_reward.journal import Journal
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+
+journal, said = Journal(Path(sys.argv[1])), Judgement(Outcome.OK, rating=Rating(5))
+for n in count():
+    journal.put_all([("judge", JudgeInput("q", (f"{n} {k}",)), said) for k in range(16)])
+    print(n, flush=True)
+"""
+
+
+def test_export_reads_while_others_write(journal: Journal) -> None:
+    items = [JudgeInput("q", (str(n),)) for n in range(5)]
+    journal.put_all([("judge", item, GOOD) for item in items[:3]])
+    for record in journal.export():
+        journal.put("judge", items[4], GOOD)
+        assert record["outcome"] == "ok"
+    assert len(list(journal.export())) == 4
 
 
 def test_the_folder_of_the_journal_is_made(tmp_path: Path) -> None:
@@ -339,7 +439,8 @@ OLD_SAID = (
 )
 
 
-def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compact", [False, True], ids=["as it is", "compacted"])
+def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path, compact: bool) -> None:
     path = tmp_path / "j.sqlite"
     with sqlite3.connect(path) as db:
         db.executescript(OLD)
@@ -351,6 +452,8 @@ def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None
         db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (key, "policy", '"q"', samples, 1))
     db.close()
     journal = Journal(path)
+    if compact:
+        journal.compact()
     said = Judgement(
         Outcome.OK, critique="fine", rating=Rating(5.0), usage=Usage(1, 0, 2, 0.5), judge="j"
     )
@@ -364,18 +467,54 @@ def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None
     journal.close()
 
 
+def test_a_journal_of_then_shrinks_and_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript((Path(__file__).parent / "golden" / "journal.sql").read_text("utf-8"))
+        row = list(db.execute("SELECT * FROM judgements LIMIT 1").fetchone())
+        said = json.loads(row[4]) | {"critique": "It says what it says. " * 70}
+        for n in range(200):
+            item = JudgeInput("a query " * 50, (f"a response {n} " * 50,))
+            given, text = json.dumps(item.record()), json.dumps(said)
+            key = judgement_key(row[1], item)
+            db.execute(
+                "INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)", (key, *row[1:3], given, text, n)
+            )
+    db.close()
+    other = Journal(path)
+    then, before = list(other.export()), path.stat().st_size
+    journal = Journal(path, max_gib=1)
+    journal.compact()
+    assert path.stat().st_size < before / 3
+    assert list(journal.export()) == list(other.export()) == then
+    item = JudgeInput("a query " * 50, ("a response 7 " * 50,))
+    assert other.get(row[1], [item])[item].critique == said["critique"]
+    other.put("judge", ITEM, GOOD)  # whoever had it open writes on
+    assert journal.get("judge", [ITEM]) == {ITEM: GOOD}
+    indices = journal._execute("SELECT name FROM sqlite_master WHERE name LIKE '%_by_age'", ())
+    assert len(indices) == 2
+    size = path.stat().st_size
+    journal.compact()
+    assert abs(path.stat().st_size - size) <= 8192 and len(list(journal.export())) == len(then) + 1
+    journal.close()
+    other.close()
+
+
 def damage(path: Path, sql: str) -> None:
     with sqlite3.connect(path) as db:
         assert db.execute(sql).rowcount == 1
     db.close()
 
 
+CELL = judgement_cell("judge", as_json(BETTER))
+
+
 @pytest.mark.parametrize(
     "sql",
     [
         pytest.param(
-            "UPDATE judgements SET judgement = replace(judgement, '\"value\": 5', '\"value\": 9')",
-            id="a changed rating",
+            f"UPDATE judgements SET judgement = x'{CELL.hex()}'",
+            id="another's judgement",
         ),
         pytest.param("UPDATE judgements SET outcome = 'truncated'", id="another outcome"),
         pytest.param("UPDATE judgements SET input = '{}'", id="another input"),
@@ -398,6 +537,28 @@ def test_a_changed_row_is_named(tmp_path: Path, sql: str) -> None:
         journal.get("judge", [ITEM])
     with pytest.raises(JournalError, match=said):
         list(journal.export())
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param(f"UPDATE texts SET body = x'{packed('s').hex()}' WHERE id = 1", id="another"),
+        pytest.param("UPDATE texts SET body = x'00' WHERE id = 1", id="bytes"),
+        pytest.param("DELETE FROM texts WHERE id = 1", id="gone"),
+    ],
+)
+def test_a_changed_text_is_named_and_costs_no_judgement(tmp_path: Path, sql: str) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put("judge", ITEM, GOOD)
+    journal.put_samples("policy", "q", Sampled(("a",), (-1.5,), (True,), 2))
+    damage(path, sql)
+    with pytest.raises(JournalError, match=f"damaged: the row '{judgement_key('judge', ITEM)}'"):
+        list(journal.export())
+    with pytest.raises(JournalError, match="damaged: the row"):
+        journal.get_samples("policy", "q")
+    assert journal.get("judge", [ITEM]) == {ITEM: GOOD}
     journal.close()
 
 

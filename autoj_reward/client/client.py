@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from functools import partial
 
 from autoj_reward.client.backend import Backend
+from autoj_reward.client.recorder import Progress, Recorder
 from autoj_reward.client.slots import Slots
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
-Progress = Callable[[Judgement, bool], None]
-"""Called once for every judge input that is answered: (judgement, read from the journal?)."""
 Futures = dict[JudgeInput, asyncio.Future[Judgement]]
 
 
@@ -61,7 +60,6 @@ class RewardClient:
         self.compares = compares
         self.deadline_s = deadline_s
         self.chunk = min(chunk, max_in_flight)
-        self.progress = progress
         self._first_pause_s = 0.1
         self._slots = Slots(max_in_flight)
         self._pending: Futures = {}
@@ -69,6 +67,7 @@ class RewardClient:
         self._quarantine = asyncio.Lock()
         self._asking: set[asyncio.Task[None]] = set()
         self._calls: dict[asyncio.Future[Judgement], tuple[asyncio.Task[None], Futures]] = {}
+        self._recorder = Recorder(journal, progress, self._slots)
         self._closed = False
 
     async def close(self) -> None:
@@ -116,7 +115,7 @@ class RewardClient:
         wanted = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
         for judgement in answers.values():
-            self._tell(judgement, True)
+            self._recorder.tell(judgement, True)
         # More than one round only if a call that was asking for some of them is cancelled or fails.
         while missing := [item for item in wanted if item not in answers]:
             elsewhere = {i: self._pending[i] for i in missing if i in self._pending}
@@ -194,7 +193,8 @@ class RewardClient:
         await self._slots.take(len(futures))
         try:
             await self._answer_all(futures, time.monotonic() + self.deadline_s)
-        finally:  # an answer has given its own slot back
+        finally:  # a recorded answer has given its own slot back
+            self._recorder.flush()
             self._slots.give(sum(f.cancelled() or not f.done() for f in futures.values()))
 
     async def _answer_all(self, futures: Futures, deadline: float) -> None:
@@ -257,17 +257,8 @@ class RewardClient:
     def _answer(
         self, item: JudgeInput, judgement: Judgement, future: asyncio.Future[Judgement]
     ) -> None:
-        if self.journal:  # while a judge is replaced, the old one still answers
-            judge = judgement.judge or self.backend.judge
-            judgement = self.journal.put(judge, item, judgement)
-        self._tell(judgement, False)
-        if not future.done():
-            future.set_result(judgement)
-            self._slots.give(1)
-
-    def _tell(self, judgement: Judgement, reused: bool) -> None:
-        if self.progress:
-            self.progress(judgement, reused)
+        # While a judge is replaced, the old one still answers.
+        self._recorder.add(judgement.judge or self.backend.judge, item, judgement, future)
 
 
 def _fail(futures: Futures, error: BaseException | None) -> None:

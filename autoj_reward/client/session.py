@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import Progress, RewardClient
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.recorder import Progress
 from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.extras import from_extras

@@ -31,7 +31,7 @@ from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
-from autoj_reward.types import BadRow, Candidate, Judgement, QueryRow, Usage
+from autoj_reward.types import Asking, BadRow, Candidate, Judgement, QueryRow, Usage
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record
@@ -123,8 +123,8 @@ async def _candidates(
     cluster: Cluster,
     bad: list[BadRow],
 ) -> list[tuple[QueryRow, tuple[Candidate, ...]]]:
-    sampled: dict[str, Sampled | str] = {}
-    wanted = [row.query for row in rows if row.responses is None]
+    sampled: dict[Asking, Sampled | str] = {}
+    wanted = [row.asked for row in rows if row.responses is None]
     if wanted and config.policy:
         with tqdm(
             total=len(set(wanted)) * config.policy.n, desc="sampling", unit="response"
@@ -140,7 +140,7 @@ async def _candidates(
             responses = row.responses
             logprobs: Sequence[float | None] = row.logprobs or (None,) * len(responses)
         else:
-            answer = sampled[row.query]
+            answer = sampled[row.asked]
             if isinstance(answer, str):
                 bad.append(BadRow(config.input, row.line, "query", answer))
                 continue

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autoj_reward.config import PolicyConfig
+from autoj_reward.conversation import messages_of
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
+from autoj_reward.types import Asking
 
 QUERIES_AT_ONCE = 16
+A = TypeVar("A", bound=Asking)
 
 
 class Policy(Protocol):
     """Samples responses to one query."""
 
-    async def sample(self, query: str) -> Sampled:
+    async def sample(self, asked: Asking) -> Sampled:
         """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
 
 
@@ -39,22 +43,22 @@ async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[P
 
 
 async def sample_missing(
-    queries: Sequence[str],
+    queries: Sequence[A],
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[Sampled], None],
     cluster: Cluster,
-) -> dict[str, Sampled | str]:
+) -> dict[A, Sampled | str]:
     """Responses to every query, or the reason why there are none.
 
     What the journal holds is not sampled again, and the policy is loaded only if something is
     missing. progress is told of every query as it is done.
     """
     name = policy_name(config)
-    found: dict[str, Sampled | str] = {}
+    found: dict[A, Sampled | str] = {}
     missing = []
     for query in dict.fromkeys(queries):
-        kept = journal.get_samples(name, query)
+        kept = journal.get_samples(name, on_record(query))
         if kept is None:
             missing.append(query)
         else:
@@ -65,11 +69,11 @@ async def sample_missing(
     turn = asyncio.Semaphore(QUERIES_AT_ONCE)
     async with open_policy(config, cluster) as policy:
 
-        async def one(query: str) -> None:
+        async def one(query: A) -> None:
             async with turn:
                 sampled = await _ask(policy, query, config.serve.deadline_s)
             if isinstance(sampled, Sampled):
-                sampled = journal.put_samples(name, query, sampled)
+                sampled = journal.put_samples(name, on_record(query), sampled)
                 progress(sampled)
             found[query] = sampled
 
@@ -79,7 +83,12 @@ async def sample_missing(
     return found
 
 
-async def _ask(policy: Policy, query: str, deadline_s: float) -> Sampled | str:
+def on_record(asked: Asking) -> str:
+    """What a journal has samples under: the query, or the messages as JSON."""
+    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
+
+
+async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | str:
     deadline = time.monotonic() + deadline_s
     pause = 0.5
     while True:

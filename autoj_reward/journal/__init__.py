@@ -1,0 +1,263 @@
+"""The record of every judgement: SQLite in WAL mode, written before a judgement is used.
+
+One file serves resuming, caching across runs and auditing. A key is the SHA-256 of the judge's
+fingerprint and the exact inputs, so another judge or another byte is another entry. What is on
+record stays: of two judgements of one input the first good one counts, whoever wrote it, and a
+checksum a row tells what is no longer as it was written. Texts are compressed, and those of inputs
+are stored once. Rows of before there were checksums or compression are read as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autoj_reward.errors import JournalError
+from autoj_reward.journal import tables
+from autoj_reward.journal.records import (
+    Sampled,
+    digest,
+    judgement_cell,
+    judgement_key,
+    judgement_of,
+    judgement_record,
+)
+from autoj_reward.journal.texts import Texts
+from autoj_reward.types import JudgeInput, Judgement, Outcome, as_json
+
+__all__ = ["Journal", "Sampled", "judgement_key", "judgement_of"]
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Said = tuple[str, JudgeInput, Judgement]
+"""The judge's fingerprint, what it was asked, and its judgement."""
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises; the latter where the name in an error's own words is damaged."""
+DROPPED = 256
+"""Judgements that go at a time: few enough to pause nobody, enough to be seldom."""
+
+
+class Journal:
+    """One open journal file. Use it from one thread; several processes may share the file.
+
+    max_gib: when the file holds more, the oldest judgements make room for new ones; None: it grows.
+    """
+
+    def __init__(self, path: Path, max_gib: float | None = None) -> None:
+        self.path = path
+        self._most = None if max_gib is None else max_gib * 2**30
+        self._texts = Texts(self._execute)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            # A damaged text must be told by its checksum, not by an error of its decoding.
+            self._db.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._make_tables()
+        except (OSError, *BROKEN) as error:
+            if _is_corrupt(error):
+                raise self._damaged(str(error)) from error
+            raise JournalError(
+                f"journal {path}: cannot be opened: {error}; name a writable file, or remove it if "
+                "it is no journal"
+            ) from error
+
+    def _make_tables(self) -> None:
+        """The tables, and in a file of before there were checksums the column for them."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
+            for name, columns in tables.TABLES.items():
+                self._db.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
+                found = self._db.execute(f"PRAGMA table_info({name})").fetchall()
+                known = {column[1] for column in found}
+                if tables.KEYS[name] not in known:
+                    raise sqlite3.DatabaseError(f"its table {name} is no journal's")
+                if name != "texts" and "checksum" not in known:
+                    self._db.execute(f"ALTER TABLE {name} ADD COLUMN checksum TEXT")
+            for index in tables.BY_AGE if self._most is not None else ():
+                self._db.execute(index)
+
+    def get(self, judge: str, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+        """What is on record for these inputs. `unavailable` is recorded but never given back."""
+        keys = {judgement_key(judge, item): item for item in items}
+        found: dict[JudgeInput, Judgement] = {}
+        for chunk in _chunks(list(keys), 500):
+            marks = ",".join("?" * len(chunk))
+            wanted = f"{tables.JUDGED} WHERE key IN ({marks})"
+            for row in self._execute(wanted, chunk):
+                judgement = self._read(row, _judgement)
+                if judgement.outcome is not Outcome.UNAVAILABLE and row[0] in keys:
+                    found[keys[row[0]]] = judgement
+        return found
+
+    def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
+        """Store one judgement; see `put_all`."""
+        return self.put_all([(judge, item, judgement)])[0]
+
+    def put_all(self, said: Sequence[Said]) -> list[Judgement]:
+        """Store judgements, all on disk when this returns, whatever kills the process later.
+
+        Returns what is on record for each: an earlier one of this input, if that is ok, or if it
+        failed as this one did.
+        """
+        with self._writing():
+            kept = [self._put(*one) for one in said]
+            # The file itself is never moved: others have it open, and its log goes by its name.
+            if self._most is not None and self._execute(tables.USED, ())[0][0] > self._most:
+                self._execute(tables.DROP_OLDEST, (DROPPED + len(said),))
+                self._execute(tables.DROP_TEXTS, ())
+        return kept
+
+    def _put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
+        if self._execute(tables.PUT, self._row(judge, item, as_json(judgement), time.time())):
+            return judgement
+        return self.get(judge, [item]).get(item, judgement)
+
+    def _row(self, judge: str, item: JudgeInput, said: dict[str, Any], at: float) -> Row:
+        given = json.dumps(self._texts.keep_input(item, at))
+        cells = judge, str(said["outcome"]), given, judgement_cell(judge, said), at
+        return _sealed(judgement_key(judge, item), *cells)
+
+    def get_samples(self, policy: str, query: str) -> Sampled | None:
+        """The responses a policy gave to a query in an earlier run, or None."""
+        wanted = f"SELECT {tables.COLUMNS['samples']} FROM samples WHERE key = ?"
+        rows = self._execute(wanted, (digest(policy, query),))
+        return self._read(rows[0], self._texts.read_sampled)[1] if rows else None
+
+    def put_samples(self, policy: str, query: str, sampled: Sampled) -> Sampled:
+        """Store the responses to one query. Returns those on record: the first that came."""
+        with self._writing():
+            cells = self._texts.keep_samples(query, sampled)
+            row = _sealed(digest(policy, query), policy, *cells, time.time())
+            self._execute(tables.PUT_SAMPLES, row)
+        return self.get_samples(policy, query) or sampled
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """Every judgement as a plain record, oldest first, read as it is asked for."""
+        for row in self._rows(f"{tables.JUDGED} ORDER BY at"):
+            item, said = self._read(row, self._texts.read_judged)
+            yield {"at": row[5], "input": item.record(), **said, "judge": row[1]}
+
+    def statistics(self) -> dict[str, Any]:
+        """What the file holds, and of what size it is; bytes a judgement count samples in."""
+        by_judge: dict[str, dict[str, int]] = {}
+        for judge, outcome, count in self._execute(tables.COUNTS, ()):
+            by_judge.setdefault(judge, {})[outcome] = count
+        [(judgements, first, last, samples, texts, size)] = self._execute(tables.STATISTICS, ())
+        return {
+            "judgements": judgements,
+            "by_judge": by_judge,
+            "samples": samples,
+            "texts": texts,
+            "bytes": size,
+            "bytes_a_judgement": size / judgements if judgements else None,
+            "oldest": first,
+            "newest": last,
+        }
+
+    def compact(self) -> None:
+        """Bring rows of earlier versions into today's form, and give free pages back.
+
+        Needs the room of another such file while it works; killed, it leaves all as it was.
+        """
+        with self._writing():
+            for name in ("judgements", "samples"):
+                self._rewrite(name, getattr(self, f"_renewed_{name}"))
+        self._execute("VACUUM", ())
+        self._execute("PRAGMA wal_checkpoint(TRUNCATE)", ())
+
+    def _rewrite(self, name: str, renewed: Callable[[Row], Row]) -> None:
+        marks = ", ".join("?" * len(tables.COLUMNS[name].split(",")))
+        self._execute(f"ALTER TABLE {name} RENAME TO old_{name}", ())
+        self._execute(f"CREATE TABLE {name} ({tables.TABLES[name]})", ())
+        for row in self._rows(f"SELECT {tables.COLUMNS[name]} FROM old_{name} ORDER BY at"):
+            self._execute(f"INSERT INTO {name} VALUES ({marks})", renewed(row))
+        aged = self._execute(tables.IS_AGED, ())
+        self._execute(f"DROP TABLE old_{name}", ())  # and its index
+        for index in tables.BY_AGE if aged else ():
+            self._execute(index, ())
+
+    def _renewed_judgements(self, row: Row) -> Row:
+        item, said = self._read(row, self._texts.read_judged)
+        new = self._row(row[1], item, said, row[5])
+        # JSON of before took a split surrogate pair for its character: that row's key is another's.
+        return new if new[0] == row[0] else row
+
+    def _renewed_samples(self, row: Row) -> Row:
+        query, sampled = self._read(row, self._texts.read_sampled)
+        return _sealed(*row[:2], *self._texts.keep_samples(query, sampled), row[4])
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction, whole or not at all."""
+        self._execute("BEGIN IMMEDIATE", ())
+        try:
+            yield
+            self._execute("COMMIT", ())
+        finally:
+            if self._db.in_transaction:
+                self._db.rollback()
+
+    def _read(self, row: Row, parse: Callable[[Row], T]) -> T:
+        """What a row says that is as it was written."""
+        *written, checksum = row
+        try:
+            if checksum is None or checksum == digest(*written):
+                return parse(row)
+            problem = "is not what was written"
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problem = f"cannot be read: {error}"
+        raise self._damaged(f"the row {row[0]!r} {problem}")
+
+    def _damaged(self, problem: str) -> JournalError:
+        return JournalError(
+            f"journal {self.path}: damaged: {problem}; put back a copy of the file, or remove it: "
+            "what it held is then judged again"
+        )
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _rows(self, sql: str) -> Iterator[Row]:
+        with self._explained():
+            yield from self._db.execute(sql)
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        with self._explained():
+            return self._db.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except BROKEN as error:
+            if _is_corrupt(error):
+                raise self._damaged(str(error)) from error
+            raise JournalError(
+                f"journal {self.path}: {error}; what was stored before is safe: free disk space or "
+                "fix the permissions and start the same command again"
+            ) from error
+
+
+def _judgement(row: Row) -> Judgement:
+    return judgement_of(judgement_record(row[4], row[1]))
+
+
+def _sealed(*cells: Any) -> Row:
+    return (*cells, digest(*cells))
+
+
+def _is_corrupt(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError)
+
+
+def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

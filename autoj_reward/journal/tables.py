@@ -1,0 +1,54 @@
+"""The tables of a journal, and what is asked of them."""
+
+from __future__ import annotations
+
+TABLES = {
+    "judgements": """
+        key TEXT PRIMARY KEY, judge TEXT NOT NULL, outcome TEXT NOT NULL,
+        input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
+    "samples": """
+        key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
+        samples TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
+    "texts": """
+        id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
+        at REAL NOT NULL""",
+}
+KEYS = {"judgements": "key", "samples": "key", "texts": "digest"}
+"""A column by which a table is known to be a journal's."""
+BY_AGE = (
+    "CREATE INDEX IF NOT EXISTS judgements_by_age ON judgements (at)",
+    "CREATE INDEX IF NOT EXISTS texts_by_age ON texts (at)",
+)
+COLUMNS = {
+    "judgements": "key, judge, outcome, input, judgement, at, checksum",
+    "samples": "key, policy, query, samples, at, checksum",
+}
+JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
+PUT = f"""
+INSERT INTO judgements ({COLUMNS["judgements"]}) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    outcome = excluded.outcome, judgement = excluded.judgement, at = excluded.at,
+    input = excluded.input, judge = excluded.judge, checksum = excluded.checksum
+WHERE outcome = 'unavailable' OR (outcome != 'ok' AND excluded.outcome = 'ok')
+RETURNING key
+"""
+PUT_SAMPLES = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+IS_AGED = "SELECT 1 FROM sqlite_master WHERE name = 'judgements_by_age'"
+COUNTS = "SELECT judge, outcome, count(*) FROM judgements GROUP BY judge, outcome"
+STATISTICS = """
+SELECT count(*), min(at), max(at), (SELECT count(*) FROM samples), (SELECT count(*) FROM texts),
+    (SELECT page_size * page_count FROM pragma_page_size(), pragma_page_count())
+FROM judgements
+"""
+USED = """
+SELECT page_size * (page_count - freelist_count)
+FROM pragma_page_size(), pragma_page_count(), pragma_freelist_count()
+"""
+DROP_OLDEST = """
+DELETE FROM judgements WHERE key IN (SELECT key FROM judgements ORDER BY at LIMIT ?)
+"""
+DROP_TEXTS = "DELETE FROM texts WHERE at < (SELECT min(at) FROM judgements)"
+"""A text is as young as the youngest row that shows it, so no row shows one older than all rows."""
+SEEN = "UPDATE texts SET at = max(at, ?) WHERE digest = ? RETURNING id"
+KEEP = "INSERT INTO texts (at, digest, body) VALUES (?, ?, ?) RETURNING id"
+TEXT = "SELECT body FROM texts WHERE id = ?"
