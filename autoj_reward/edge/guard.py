@@ -9,6 +9,8 @@ import asyncio
 import hmac
 import math
 import time
+from collections import deque
+from collections.abc import Sequence
 
 from autoj_reward.edge.intake import Intake, Limits
 from autoj_reward.edge.metrics import Metrics
@@ -25,12 +27,20 @@ CLIENT_GONE = 499
 
 
 class Guard:
-    """An ASGI app around another. intake: the requests under way."""
+    """An ASGI app around another. public: paths that need no token. intake: the requests under
+    way."""
 
-    def __init__(self, app: App, token: str, metrics: Metrics, limits: Limits) -> None:
+    def __init__(
+        self,
+        app: App,
+        token: str,
+        metrics: Metrics,
+        limits: Limits,
+        public: Sequence[str] = PUBLIC,
+    ) -> None:
         if not token:
             raise ConfigError("a reward service needs a token that is not empty")
-        self._app, self._token = app, token.encode()
+        self._app, self._token, self._public = app, token.encode(), public
         self._metrics, self._limits = metrics, limits
         self.intake = Intake(metrics, limits)
 
@@ -55,7 +65,7 @@ class Guard:
             found = scope.get("route")
             route, seconds = getattr(found, "path", "other"), time.monotonic() - started
             self._metrics.answered(route, answer.status or CLIENT_GONE, seconds)
-            if route not in PUBLIC:
+            if route not in self._public:
                 facts = {
                     "method": scope["method"],
                     "route": route,
@@ -70,7 +80,7 @@ class Guard:
     async def _handle(
         self, scope: Message, headers: dict[str, str], receive: Receive, answer: Answer
     ) -> None:
-        if scope["path"] in PUBLIC:
+        if scope["path"] in self._public:
             await self._app(scope, receive, answer.send)
             return
         given = presented(headers.get("authorization", "")).encode("utf-8", "replace")
@@ -81,9 +91,9 @@ class Guard:
             await self._app(scope, receive, answer.send)
             return
         with self.intake.admitted() as hold:
-            body = await self.intake.body(headers.get("content-length", "0"), receive, hold)
-            if body is not None:
-                await self._work(scope, body, receive, answer, deadline)
+            unread = await self.intake.body(headers.get("content-length", "0"), receive, hold)
+            if unread is not None:
+                await self._work(scope, unread, receive, answer, deadline)
 
     def _seconds(self, given: str | None) -> float:
         most = self._limits.deadline_s
@@ -98,16 +108,22 @@ class Guard:
         return min(most, seconds)
 
     async def _work(
-        self, scope: Message, body: bytes, receive: Receive, answer: Answer, deadline: float
+        self,
+        scope: Message,
+        unread: deque[bytes],
+        receive: Receive,
+        answer: Answer,
+        deadline: float,
     ) -> None:
-        """Run the app on a body that is read; stop it at the deadline, or when the caller hangs up,
-        which cancels the judge's work all the way into the engine."""
+        """Run the app on a body that has arrived, of which nothing is kept here; stop it at the
+        deadline, or when the caller hangs up, which cancels the judge's work all the way into the
+        engine."""
         gone = asyncio.create_task(_until_gone(receive))
-        unread = [body]
 
         async def replay() -> Message:
             if unread:
-                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+                chunk = unread.popleft()
+                return {"type": "http.request", "body": chunk, "more_body": bool(unread)}
             await asyncio.shield(gone)
             return {"type": "http.disconnect"}
 
