@@ -22,9 +22,10 @@ from autoj_reward.io.checks import MAX_CHARS
 from autoj_reward.io.rows import (
     Rows,
     TextRow,
+    gathered,
     read_queries,
-    read_texts,
     require_clean,
+    texts,
 )
 from autoj_reward.io.sources import HubDataset, hub_dataset
 from autoj_reward.types import BadRow, QueryRow
@@ -34,15 +35,15 @@ Read = Callable[[str], Rows[Any]]
 
 
 def read_singles(source: str) -> Rows[TextRow]:
-    return read_texts(source, "query", "response")
+    return gathered(texts(source, "query", "response"))
 
 
 def read_pairs(source: str) -> Rows[TextRow]:
-    return read_texts(source, "query", "response_1", "response_2")
+    return gathered(texts(source, "query", "response_1", "response_2"))
 
 
 def read_judged(source: str) -> Rows[TextRow]:
-    return read_texts(source, "text")
+    return gathered(texts(source, "text"))
 
 
 def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:

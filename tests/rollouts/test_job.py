@@ -192,9 +192,13 @@ def test_a_result_file_that_cannot_be_written_loses_no_judgement(
     (job.output / "selections.jsonl").mkdir(parents=True)
     assert job.run() == 1
     assert "selections.jsonl" in capsys.readouterr().err
+    assert not job.log.exists()  # found before anything is judged
+    (job.output / "selections.jsonl").rmdir()
+    (job.output / "report.html").mkdir(parents=True)
+    assert job.run() == 1
     count = len(judged(job.log))
     assert count == 10
-    (job.output / "selections.jsonl").rmdir()
+    (job.output / "report.html").rmdir()
     assert job.run() == 0
     assert len(judged(job.log)) == count
 
