@@ -39,6 +39,7 @@ from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.speed.client_time import ClientTimeConfig
+from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
@@ -101,6 +102,7 @@ KINDS: dict[str, type[Block]] = {
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
+    "job_speed": JobSpeedConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 
