@@ -39,11 +39,11 @@ from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.speed.client_time import ClientTimeConfig
-from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.sweep import SweepConfig

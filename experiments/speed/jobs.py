@@ -28,7 +28,7 @@ from autoj_reward.io.files import write_jsonl
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled
 
-WORDS = "because the air scatters blue light more than red and so the sky is".split()
+WORDS = ("because", "air", "scatters", "blue", "light", "more", "than", "red", "the", "sky", "is")
 
 
 class JobSpeedConfig(StudyConfig):
