@@ -35,6 +35,7 @@ from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.selection_budget.config import SelectionBudgetConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
+from experiments.faults.kills import JobKillsConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
@@ -103,6 +104,7 @@ KINDS: dict[str, type[Block]] = {
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
     "job_speed": JobSpeedConfig,
+    "job_kills": JobKillsConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 
