@@ -1,4 +1,5 @@
-"""What a judge may know beside query and response: texts by name, such as a reference or a rubric.
+"""What a judge may know beside query and response: texts by name, such as a reference or a rubric,
+and the turns of a conversation.
 
 They are data like the query: never control tokens, and a verdict in them is not the judge's.
 """
@@ -9,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from autoj_reward.conversation import Turn
+
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 OWN = ("query", "response", "response_1", "response_2")
 """What a judge input has by itself, so no name of a context field."""
@@ -18,6 +21,9 @@ OWN = ("query", "response", "response_1", "response_2")
 class Context(Mapping[str, str]):
     """A frozen mapping of named texts; equal whatever the order they were given in.
 
+    turns: the conversation that the response answers, where it is more than the user's one turn;
+        the query is then its plain text.
+
     >>> Context({"reference": "42"})["reference"]
     '42'
 
@@ -26,6 +32,7 @@ class Context(Mapping[str, str]):
     """
 
     texts: tuple[tuple[str, str], ...] | Mapping[str, str] = ()
+    turns: tuple[Turn, ...] = ()
 
     def __post_init__(self) -> None:
         given = dict(self.texts)
@@ -44,6 +51,10 @@ class Context(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def after(self, turns: tuple[Turn, ...]) -> Context:
+        """The same texts, after these turns; a user's one turn is a query like any other."""
+        return Context(self.texts, () if [t.role for t in turns] == ["user"] else turns)
 
 
 NOTHING = Context()

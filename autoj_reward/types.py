@@ -8,6 +8,10 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from autoj_reward.context import NOTHING, Context, context_of
+from autoj_reward.conversation import Turn, before_response, messages_of, plain
+
+Asking = str | tuple[Turn, ...]
+"""A query, or the turns of a conversation."""
 
 
 class Outcome(StrEnum):
@@ -46,6 +50,7 @@ class Verdict(StrEnum):
 class Candidate:
     """One response to one query.
 
+    query: of a conversation, whatever it is given as, the plain text of the context's turns.
     policy_logprob: sequence log-probability under the policy (natural log), None if unknown.
     group_id: names the query's group; candidates of one group compete in best-of-N.
     context: named texts that the judge's format shows beside the two, such as a reference.
@@ -59,6 +64,31 @@ class Candidate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", context_of(self.context))
+        object.__setattr__(self, "query", _asked(self.query, self.context))
+
+    @classmethod
+    def of(cls, messages: Any, context: Mapping[str, str] = NOTHING) -> Candidate:
+        """The assistant's last turn, after those before it. BadMessages, an InputError, for
+        messages that are no conversation or without a turn to rate."""
+        turns, response = before_response(messages, answered=False)
+        return after(turns, response or "", context)
+
+
+def after(
+    turns: tuple[Turn, ...], response: str, context: Mapping[str, str] = NOTHING
+) -> Candidate:
+    """A response to a conversation."""
+    return Candidate(plain(turns), response, context=context_of(context).after(turns))
+
+
+def turns_in(context: Mapping[str, str]) -> tuple[Turn, ...]:
+    """The conversation that a context holds; () where the query is all there is."""
+    return context_of(context).turns
+
+
+def _asked(query: str, context: Mapping[str, str]) -> str:
+    turns = turns_in(context)
+    return plain(turns) if turns else query
 
 
 class Contest(NamedTuple):
@@ -93,6 +123,7 @@ class JudgeInput:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", context_of(self.context))
+        object.__setattr__(self, "query", _asked(self.query, self.context))
         if self.direct and len(self.responses) != 1:
             raise ValueError(f"direct reads the rating of one response, not {len(self.responses)}")
 
@@ -101,13 +132,20 @@ class JudgeInput:
         return "single" if len(self.responses) == 1 else "pairwise"
 
     @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The conversation that the responses answer; () where the query is all of it."""
+        return turns_in(self.context)
+
+    @property
     def untrusted(self) -> tuple[str, ...]:
         """Every text that the judge is shown and that is not the format's own."""
         return (self.query, *self.responses, *self.context.values())
 
     def record(self) -> dict[str, Any]:
         """As JSON holds it; without what it does not have."""
-        found: dict[str, Any] = {"query": self.query, "responses": list(self.responses)}
+        turns = messages_of(self.turns)
+        found: dict[str, Any] = {"messages": turns} if turns else {"query": self.query}
+        found["responses"] = list(self.responses)
         found["sample"] = self.sample
         found |= {"direct": True} if self.direct else {}
         return found | ({"context": dict(self.context)} if self.context else {})
@@ -251,6 +289,11 @@ class QueryRow:
     logprobs: tuple[float, ...] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     context: Context = NOTHING
+
+    @property
+    def asked(self) -> Asking:
+        """What the policy answers."""
+        return self.context.turns or self.query
 
 
 def as_json(value: Any) -> Any:

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autoj_reward.context import Context
+from autoj_reward.conversation import Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal, Sampled, judgement_key
 from autoj_reward.journal.records import judgement_cell, packed
@@ -67,7 +69,11 @@ inputs = st.builds(
     query=texts,
     responses=st.lists(texts, min_size=1, max_size=2).map(tuple),
     sample=st.integers(0, 63),
-    context=st.dictionaries(st.sampled_from(["reference", "rubric"]), texts, max_size=2),
+    context=st.builds(
+        Context,
+        st.dictionaries(st.sampled_from(["reference", "rubric"]), texts, max_size=2),
+        st.lists(st.builds(Turn, st.sampled_from(["user", "bot"]), texts), max_size=2).map(tuple),
+    ),
 )
 
 
@@ -98,6 +104,9 @@ def test_every_judgement_comes_back_as_it_was(
         pytest.param("judge", JudgeInput("q", ("r",), 1), id="sample"),
         pytest.param("judge", JudgeInput("q", ("r",), direct=True), id="direct"),
         pytest.param("judge", JudgeInput("q", ("r",), context={"reference": "r"}), id="context"),
+        pytest.param(
+            "judge", JudgeInput("", ("r",), context=Context({}, (Turn("user", "q"),))), id="turns"
+        ),
         pytest.param("judgeq", JudgeInput("", ("r",)), id="text moved over a border"),
     ],
 )

@@ -26,7 +26,7 @@ class Sample(NamedTuple):
         required=True,
         metavar="FILE",
         dest="source",
-        help="rows with `text`, `query` and `response`, or both; - is stdin",
+        help="rows with `text`, `query` and `response` (or `messages`), or both; - is stdin",
     ),
     flag("--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format"),
     flag("--pairwise", action="store_true", help="texts without a query compare two responses"),
@@ -64,19 +64,21 @@ def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
 def _sample(line: int, value: Any, fmt: JudgeFormat) -> Sample:
     from autoj_reward.context import Asked
     from autoj_reward.io import checks as check
+    from autoj_reward.io.messages import with_query
     from autoj_reward.types import JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
+    pair = "response_1" in fields
+    fields, turns = with_query(fields, rated=not pair)
     if "query" not in fields:
         return Sample(line, None, check.text(fields, "text"))
-    pair = "response_1" in fields
     names = ("response_1", "response_2") if pair else ("response",)
     needed = fmt.context("pairwise" if pair else "single")
     context = check.context(fields, [Asked(name, name, must) for name, must in needed.items()])
     query = check.text(fields, "query", blank=False)
     responses = tuple(check.text(fields, name) for name in names)
     text = check.text(fields, "text") if "text" in fields else None
-    return Sample(line, JudgeInput(query, responses, context=context), text)
+    return Sample(line, JudgeInput(query, responses, context=context.after(turns)), text)
 
 
 def _read(row: Sample, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:

@@ -107,6 +107,8 @@ class JudgeConfig(EngineConfig):
     thinking_tokens: how long a judge whose format has a thinking block may think before each
         critique; then the block is closed, and it goes on to its verdict.
     direct: beside the critique also read the expected rating right after the prompt.
+    criteria: `auto` fills the format's field `criteria` from the query's scenario, where an input
+        does not bring its own; None leaves it to the inputs.
     over_long: what happens to a response that does not fit: cut its middle (`truncate`), its end
         (`truncate_end`) or its start (`truncate_start`), or reject.
     """
@@ -121,6 +123,7 @@ class JudgeConfig(EngineConfig):
     max_tokens: int = Field(1024, ge=1)
     thinking_tokens: int = Field(1024, ge=1)
     seed: int = 0
+    criteria: Literal["auto"] | None = None
     over_long: OverLong = "truncate"
     serve: ReplicaConfig = ReplicaConfig()
 

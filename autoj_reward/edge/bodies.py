@@ -17,6 +17,8 @@ from pydantic import (
 
 from autoj_reward.config import TieBreak, View
 from autoj_reward.context import NAME, NOTHING, OWN, Context
+from autoj_reward.conversation import MAX_TURNS, BadMessages, before_response, plain, turns_of
+from autoj_reward.conversation import Turn as Said
 from autoj_reward.types import Comparison, Judgement, Selection
 
 MAX_INPUTS = 1024
@@ -69,31 +71,59 @@ class Part(BaseModel):
 
 
 class Turn(BaseModel):
-    """One message of a conversation. content: text, or parts of which the text ones are read."""
+    """One message of a conversation. content: text, or parts of which the text ones are read.
+    tool_calls: as chat completions have them."""
 
     role: Text
     content: Text | list[Part] | None = None
+    tool_calls: list[dict[str, Any]] | None = None
 
 
-Turns = Annotated[list[Turn], Field(min_length=1, max_length=MAX_INPUTS)]
+Turns = Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS)]
 """The messages of a conversation."""
 
 
-class Item(Body):
-    """One judge input: one response to rate, or two to compare in this order. direct: read only
-    the rating slot right after the prompt."""
+class Asked(Body):
+    """What responses answer: a query, or the messages of a conversation up to them."""
 
-    query: Text
+    query: Text = ""
+    messages: Turns | None = None
+    context: Known = NOTHING
+
+    @model_validator(mode="after")
+    def _either(self) -> Asked:
+        if (self.messages is None) != ("query" in self.model_fields_set):
+            raise ValueError("give either query or messages")
+        if self.messages is not None:
+            try:
+                turns = self._turns([message.model_dump() for message in self.messages])
+            except BadMessages as error:
+                raise ValueError(str(error)) from None
+            self.query, self.context = plain(turns), self.context.after(turns)
+        return self
+
+    @staticmethod
+    def _turns(messages: list[dict[str, Any]]) -> tuple[Said, ...]:
+        return before_response(messages, answered=True)[0]
+
+
+class Item(Asked):
+    """One judge input: one response to rate, or two to compare in this order. direct: read only
+    the rating slot right after the prompt. Turns may be in any order."""
+
     responses: list[Text] = Field(min_length=1, max_length=2)
     sample: int = Field(0, ge=0, le=2**31 - 1)
     direct: bool = False
-    context: Known = NOTHING
 
     @model_validator(mode="after")
     def _one(self) -> Item:
         if self.direct and len(self.responses) != 1:
             raise ValueError("direct reads the rating of one response: leave it out for two")
         return self
+
+    @staticmethod
+    def _turns(messages: list[dict[str, Any]]) -> tuple[Said, ...]:
+        return turns_of(messages)
 
 
 class Items(Body):
@@ -102,12 +132,10 @@ class Items(Body):
     items: list[Item] = Field(min_length=1, max_length=MAX_INPUTS)
 
 
-class Response(Body):
+class Response(Asked):
     """One response to one query."""
 
-    query: Text
     response: Text
-    context: Known = NOTHING
 
 
 class Candidates(Body):
@@ -116,13 +144,11 @@ class Candidates(Body):
     candidates: list[Response] = Field(min_length=1, max_length=MAX_INPUTS)
 
 
-class Pair(Body):
+class Pair(Asked):
     """Two responses to one query."""
 
-    query: Text
     first: Text
     second: Text
-    context: Known = NOTHING
 
 
 class Pairs(Body):
@@ -132,16 +158,14 @@ class Pairs(Body):
     swap: bool = True
 
 
-class Group(Body):
+class Group(Asked):
     """The body of POST /v1/best_of_n.
 
     policy_logprobs: natural log of each response's probability under the policy.
     view: the number that ranks. tie_break: what decides among equals, in order.
     """
 
-    query: Text
     responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
-    context: Known = NOTHING
     policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
     view: View = "rating"
     tie_break: list[TieBreak] = Field(

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from fastapi import FastAPI, HTTPException, Response
 from pydantic import BaseModel
 
+from autoj_reward.conversation import content_text
 from autoj_reward.edge.bodies import Text, Turns
-from autoj_reward.trainer.text import content_text
 from autoj_reward.types import Comparison, Contest, Usage, Verdict
 
 MARKS = (

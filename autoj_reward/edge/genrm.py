@@ -16,12 +16,13 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from autoj_reward.client.client import RewardClient
+from autoj_reward.conversation import content_text
 from autoj_reward.edge.bodies import Text, Turns
 from autoj_reward.errors import InputError
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import content_text, mappings, query_text
-from autoj_reward.types import Candidate, Verdict
+from autoj_reward.trainer.text import candidate, mappings
+from autoj_reward.types import Candidate, Contest, Verdict
 
 ROLES = ("response_1", "response_2")
 SCORES = (1.0, 5.0)
@@ -43,8 +44,7 @@ class Asked(BaseModel):
 async def answer(model: RewardModel, asked: Asked, budgets: Budgets | None) -> dict[str, Any]:
     """A response object of the Responses API. A judgement that fails has the middle of the scale;
     raises BudgetExceeded, and InputError for a body without two responses or with a principle."""
-    query, pair = _read(asked)
-    candidates = [Candidate(query, said) for said in pair]
+    candidates = _read(asked)
     rewards = await model.rewards(candidates, budgets)
     middle = model.parts.middle
     shares = [model.parts.share(middle if r.raw is None else r.raw) for r in rewards]
@@ -52,12 +52,12 @@ async def answer(model: RewardModel, asked: Asked, budgets: Budgets | None) -> d
     scores = [low + (high - low) * share for share in shares]
     ranking = UNDECIDED - 2.5 * (shares[0] - shares[1])
     if shares[0] == shares[1]:
-        ranking = await _ranked(model, query, pair)
+        ranking = await _ranked(model, *candidates)
     return _response({"score_1": scores[0], "score_2": scores[1], "ranking": ranking})
 
 
-def _read(asked: Asked) -> tuple[str, tuple[str, str]]:
-    """The query and its two responses."""
+def _read(asked: Asked) -> list[Candidate]:
+    """The two responses to what was asked."""
     told = asked.metadata or {}
     if told.get("principle"):
         raise InputError("this judge has its own criteria: set use_principle to false")
@@ -66,15 +66,16 @@ def _read(asked: Asked) -> tuple[str, tuple[str, str]]:
     if any(role not in said for role in ROLES):
         raise InputError("two responses are compared: metadata.response_1 and metadata.response_2")
     own = [turn for turn in turns if turn["role"] not in ROLES]
-    query = asked.input if isinstance(asked.input, str) else query_text(own)
-    return query, (said[ROLES[0]], said[ROLES[1]])
+    prompt = asked.input if isinstance(asked.input, str) else own
+    return [candidate(prompt, said[role]) for role in ROLES]
 
 
-async def _ranked(model: RewardModel, query: str, pair: tuple[str, str]) -> float:
+async def _ranked(model: RewardModel, one: Candidate, other: Candidate) -> float:
     async def compared(client: RewardClient) -> float:
         if not client.compares:
             return UNDECIDED
-        [found] = await client.compare([(query, *pair)])
+        contest = Contest(one.query, one.response, other.response, one.context)
+        [found] = await client.compare([contest])
         return RANKED.get(found.verdict, UNDECIDED)
 
     return await asyncio.wrap_future(model.run(compared))

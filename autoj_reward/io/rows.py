@@ -12,6 +12,7 @@ from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
+from autoj_reward.io.messages import with_query
 from autoj_reward.io.stream import LeftOut, Stream, require_none
 from autoj_reward.types import BadRow, QueryRow
 
@@ -50,7 +51,8 @@ def queries(source: str, asked: Sequence[Asked] = (), answered: bool = False) ->
         `.json` also as one array, whose items are then the lines), `-` for lines on standard
         input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
         `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
-    `query` is a text that is not blank. `responses`, unless absent or null, are 1 to
+    `query` is a text that is not blank; without one the row's conversation is asked: see
+    `with_query`. `responses`, unless absent or null, are 1 to
     MAX_RESPONSES texts, "" among them; `logprobs` are as many finite numbers.
     answered: a row without responses is bad, since nobody is there to give them.
     All rows may turn out bad. Reading raises InputError if the source as a whole cannot be read,
@@ -59,20 +61,23 @@ def queries(source: str, asked: Sequence[Asked] = (), answered: bool = False) ->
 
     def build(line: int, value: Any) -> QueryRow:
         fields = check.own_fields(value)
-        query = check.text(fields, "query", blank=False)
+        read, turns = with_query(fields)
+        query = check.text(read, "query", blank=False)
         responses = check.responses(fields)
         if answered and responses is None:
             raise BadField("responses", "none given, and the config has no policy")
         logprobs = check.logprobs(fields, None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
-        return QueryRow(line, query, responses, logprobs, extra, check.context(fields, asked))
+        known = check.context(fields, asked).after(turns)
+        return QueryRow(line, query, responses, logprobs, extra, known)
 
     return Stream(source, build, ("query",))
 
 
 def texts(source: str, *names: str, asked: Sequence[Asked] = ()) -> Stream[TextRow]:
     """The texts of these names of every row, a `query` not blank, and the context that is asked
-    for; else as for `queries`.
+    for; else as for `queries`. Of `messages`, the assistant's last turn is the `response`
+    where the row has none.
 
     Where one name is asked for, a row may also be that text alone.
     """
@@ -80,8 +85,9 @@ def texts(source: str, *names: str, asked: Sequence[Asked] = ()) -> Stream[TextR
     def build(line: int, value: Any) -> TextRow:
         alone = len(names) == 1 and isinstance(value, str)
         fields = check.own_fields({names[0]: value} if alone else value)
-        found = tuple(check.text(fields, name, blank=name != "query") for name in names)
-        return TextRow(line, found, fields, check.context(fields, asked))
+        read, turns = with_query(fields, "response" in names) if "query" in names else (fields, ())
+        found = tuple(check.text(read, name, blank=name != "query") for name in names)
+        return TextRow(line, found, fields, check.context(fields, asked).after(turns))
 
     return Stream(source, build, names)
 

@@ -26,6 +26,8 @@ from autoj_reward.io.checks import BadField, show
 ANY = (Exception,)
 Numbered = Iterator[tuple[int, Callable[[], Any]]]
 SUFFIXES = (".jsonl", ".ndjson", ".json")
+CONVERSATIONS = ("messages", "prompt")
+"""Columns that may hold a row's query as messages."""
 BATCH = 256
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
@@ -132,7 +134,7 @@ def _parquet(source: str, required: tuple[str, ...]) -> Numbered:
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(source) as file:
-            _check_columns(source, file.schema_arrow.names, required)
+            _check_columns(source, file.schema_arrow, required)
             yield from _cells(file.iter_batches(batch_size=BATCH))
 
 
@@ -142,7 +144,7 @@ def _dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) ->
         if isinstance(dataset, dict):
             splits = ", ".join(dataset)
             raise InputError(f"{source} holds the splits {splits}; name one: {source}/SPLIT")
-        _check_columns(source, dataset.column_names, required)
+        _check_columns(source, dataset.features.arrow_schema, required)
         yield from _cells(dataset.with_format("arrow").iter(batch_size=BATCH))
 
 
@@ -188,8 +190,12 @@ def hub_dataset(source: str) -> HubDataset:
     return HubDataset(address, split, given.get("config"), given.get("revision"))
 
 
-def _check_columns(source: str, columns: list[str], required: tuple[str, ...]) -> None:
-    missing = [name for name in required if name not in columns]
+def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
+    """InputError for a table that lacks one of the columns. Messages are a query and a response."""
+    columns = schema.names
+    talks = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
+    said = ("query", "response") if talks else ()
+    missing = [name for name in required if name not in (*columns, *said)]
     if missing:
         have = ", ".join(columns) or "none"
         raise InputError(f"{source} has no column {', '.join(missing)}; its columns are {have}")

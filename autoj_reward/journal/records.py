@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from autoj_reward.conversation import messages_of
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 USUAL = (
@@ -44,6 +45,7 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
     no trace, so that journals of before there was such a thing are still read."""
     added: list[Any] = ["direct"] if item.direct else []
     added += [{"context": dict(item.context)}] if item.context else []
+    added += [{"turns": messages_of(item.turns)}] if item.turns else []
     return digest(judge, item.query, list(item.responses), item.sample, *added)
 
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autoj_reward.context import Context
+from autoj_reward.conversation import Turn, plain
 from autoj_reward.journal.records import (
     Sampled,
     digest,
@@ -49,7 +51,10 @@ class Texts:
     def keep_input(self, item: JudgeInput, at: float) -> dict[str, Any]:
         """The record of an input with numbers in place of its texts."""
         record = item.record()
-        record["query"] = self.keep(item.query, at)
+        for message in record.get("messages", ()):
+            message["content"] = self.keep(message["content"], at)
+        if not item.turns:
+            record["query"] = self.keep(item.query, at)
         record["responses"] = [self.keep(text, at) for text in item.responses]
         if item.context:
             record["context"] = {name: self.keep(text, at) for name, text in item.context.items()}
@@ -62,14 +67,16 @@ class Texts:
         """
         key, judge, _, given, said, *_ = row
         record = json.loads(given)
-        numbered = isinstance(record["query"], int)
+        said_before = record.get("messages", [])
+        numbered = bool(said_before) or isinstance(record["query"], int)
         read = self.read if numbered else str
+        turns = tuple(Turn(m["role"], read(m["content"])) for m in said_before)
         item = JudgeInput(
-            read(record["query"]),
+            plain(turns) if turns else read(record["query"]),
             tuple(read(text) for text in record["responses"]),
             record["sample"],
             record.get("direct", False),
-            {name: read(text) for name, text in record.get("context", {}).items()},
+            Context({n: read(text) for n, text in record.get("context", {}).items()}, turns),
         )
         if numbered and judgement_key(judge, item) != key:
             raise ValueError("its texts are not what was written")

@@ -12,9 +12,10 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import Readings, by_ratings
+from autoj_reward.judge.criteria import criteria_digest, with_criteria
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
-from autoj_reward.models import ResolvedModel, ratings_tie
+from autoj_reward.models import CRITERIA, ResolvedModel, ratings_tie
 from autoj_reward.parse import (
     ParsedRating,
     ParsedVerdict,
@@ -50,6 +51,8 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
     }
     if fmt.thinking:
         facts["thinking_tokens"] = config.thinking_tokens
+    if config.criteria:
+        facts["criteria"] = criteria_digest()
     if (tie := ratings_tie(config)) is not None:
         facts["ratings_tie"] = tie
     return fingerprint_of(config.model, fmt.name, facts)
@@ -84,6 +87,8 @@ class GenerativeJudge:
         as a judgement that abstains with its outcome and reason.
         """
         started = time.monotonic()
+        if self.config.criteria and CRITERIA in self.format.context(item.kind):
+            item = with_criteria(item)
         try:
             judgement = await self._judge(item)
         except InputRejected as error:

@@ -54,7 +54,7 @@ class ScalarReward:
         try:
             require_context(item, self.format)
             for response in item.responses:
-                found, cut = await self._score(item.query, response)
+                found, cut = await self._score(item, response)
                 flags |= {"input_truncated"} if cut else set()
                 usage += found.usage
                 if not math.isfinite(found.value):
@@ -74,10 +74,10 @@ class ScalarReward:
             flags=tuple(sorted(flags)),
         )
 
-    async def _score(self, query: str, response: str) -> tuple[Score, bool]:
-        for text in (query, response):
+    async def _score(self, item: JudgeInput, response: str) -> tuple[Score, bool]:
+        for text in (item.query, response):
             require_unicode(text)
-        prompt = answered_prompt(query, response, self.format)
+        prompt = answered_prompt(item.query, response, self.format, item.turns)
         # vLLM keeps a place for one token of output, also where it only pools.
         prepared = await self.engine.prepare(prompt, 1, self.config.over_long)
         return await self.engine.score(prepared), prepared.truncated

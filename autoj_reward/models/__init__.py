@@ -17,6 +17,8 @@ from autoj_reward.models.device import device_here
 from autoj_reward.models.identity import folder_identity, hub_commit
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
+CRITERIA = "criteria"
+"""The context field that `judge.criteria` fills."""
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
@@ -80,8 +82,24 @@ def best_view(config: JudgeConfig) -> View:
 
 
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
-    """The loaded format of a config: a generative judge's or a scalar reward model's."""
-    return load_any_format(format_and_wrapper(config)[0])
+    """The loaded format of a config: a generative judge's or a scalar reward model's. ConfigError
+    for criteria that it would not show."""
+    fmt = load_any_format(format_and_wrapper(config)[0])
+    if config.criteria and CRITERIA not in fmt.context():
+        raise ConfigError(
+            f"judge.criteria is {config.criteria}, and the judge's format {fmt.name} has no field "
+            f"{CRITERIA!r} (it shows {sorted(fmt.context()) or 'no context fields'}): leave it "
+            "out, or set judge.format to one that shows criteria, such as flow-judge"
+        )
+    return fmt
+
+
+def context_of(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
+    """The context fields that a judge shows in a protocol, or in any, and whether an input must
+    bring each."""
+    filled = {CRITERIA} if config.criteria else set()
+    shown = format_of(config).context(kind).items()
+    return {name: required and name not in filled for name, required in shown}
 
 
 def context_asked(
@@ -98,7 +116,7 @@ def context_asked(
             f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
             f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
         )
-    fields = fmt.context(kind).items()
+    fields = context_of(config, kind).items()
     return tuple(Asked(name, columns.get(name, name), required) for name, required in fields)
 
 

@@ -22,6 +22,7 @@ from autoj_reward.context import NAME, OWN
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.prompts.scale import Scale
 from autoj_reward.prompts.slots import PairwiseSlot, Slot
+from autoj_reward.prompts.turns import Turns
 
 FORMATS = Path(__file__).parent / "formats"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -40,6 +41,7 @@ class JudgeFormat(Block):
 
     constants: texts by name, each in place where a judge input's context has none of its name.
     thinking: the block in which the judge thinks before it speaks; None: it has none.
+    turns: how the query is shown, which is a conversation then; None: plainly.
     """
 
     name: str
@@ -49,6 +51,7 @@ class JudgeFormat(Block):
     single: Slot | None = None
     pairwise: PairwiseSlot | None = None
     thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
+    turns: Turns | None = Field(None, exclude_if=lambda shown: shown is None)
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
 
     def slot(self, kind: str) -> Slot:

@@ -6,24 +6,29 @@ Placeholders are filled once and never searched again, so `{response}` inside a 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from autoj_reward.conversation import Turn
 from autoj_reward.errors import InputRejected
 from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.prompts.slots import Slot
+from autoj_reward.prompts.turns import PLAIN, Turns
 from autoj_reward.types import PLANTED, JudgeInput
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a message. Untrusted text can never become a control token; `response` marks
-    what may be cut when the whole is over-long. name: of the field that it is the text of."""
+    what may be cut when the whole is over-long. name: of the field that it is the text of. turn:
+    the place, from 1, of the turn of a conversation that it belongs to, if that may be left out
+    when the whole is over-long."""
 
     text: str
     trusted: bool = True
     response: bool = False
     name: str = ""
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Message:
 
 
 Prompt = tuple[Message, ...]
+Values = dict[str, tuple[Part, ...]]
+"""What stands for each name."""
 
 
 def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
@@ -47,10 +54,13 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     slot = fmt.slot(item.kind)
     require_context(item, fmt)
     names = ("response",) if item.kind == "single" else ("response_1", "response_2")
-    values = {name: Part(text) for name, text in fmt.constants.items()}
-    values |= {name: Part(text, False, name=name) for name, text in item.context.items()}
-    values["query"] = Part(item.query, False, name="query")
-    values |= {n: Part(r, False, True, n) for n, r in zip(names, item.responses, strict=True)}
+    values: Values = {name: (Part(text),) for name, text in fmt.constants.items()}
+    values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
+    values |= {n: (Part(r, False, True, n),) for n, r in zip(names, item.responses, strict=True)}
+    values["query"] = (Part(item.query, False, name="query"),)
+    if how := _turns(item, fmt):
+        values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
+        values = {name: _inert(parts, how) for name, parts in values.items()}
     placed = {place: _placed(place, values.get(name), slot) for place, name in slot.fields.items()}
     messages = []
     if slot.system is not None:
@@ -59,11 +69,31 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     return tuple(messages)
 
 
-def _placed(place: str, value: Part | None, slot: Slot) -> tuple[Part, ...]:
+def _placed(place: str, value: tuple[Part, ...] | None, slot: Slot) -> tuple[Part, ...]:
     """What stands at a placeholder: the value, in its optional part if it has one, or nothing."""
     if value is None:
         return ()
-    return fill(slot.optional[place], {place: (value,)}) if place in slot.optional else (value,)
+    return fill(slot.optional[place], {place: value}) if place in slot.optional else value
+
+
+def _turns(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
+    """How the query is shown in turns; None where it is one text."""
+    return fmt.turns or (PLAIN if item.turns else None)
+
+
+def _conversation(turns: Sequence[Turn], how: Turns) -> tuple[Part, ...]:
+    """All turns. All but the system's and the last may be left out."""
+    parts: list[Part] = []
+    for n, turn in enumerate(turns, 1):
+        place = 0 if turn.role == "system" or n == len(turns) else n
+        head, tail = how.around(turn.role)
+        parts += (Part(head, turn=place), Part(turn.text, False, name="query", turn=place))
+        parts.append(Part(tail + (how.between if n < len(turns) else ""), turn=place))
+    return tuple(parts)
+
+
+def _inert(parts: tuple[Part, ...], how: Turns) -> tuple[Part, ...]:
+    return tuple(p if p.trusted else replace(p, text=how.inert(p.text)) for p in parts)
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
@@ -84,16 +114,32 @@ def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
         raise InputRejected(f"the context field {blank[0]!r} is blank: leave it out")
 
 
-def answered_prompt(query: str, response: str, fmt: ScalarFormat | None = None) -> Prompt:
-    """A query with its response, as a scalar reward model reads them; without a format, or one that
-    has no template, as a chat."""
-    values = {
-        "query": (Part(query, trusted=False, name="query"),),
-        "response": (Part(response, trusted=False, response=True, name="response"),),
-    }
+def answered_prompt(
+    query: str, response: str, fmt: ScalarFormat | None = None, turns: Sequence[Turn] = ()
+) -> Prompt:
+    """A query, or a conversation, with its response, as a scalar reward model reads them; without a
+    format, or one that has no template, as a chat."""
+    answer = (Part(response, trusted=False, response=True, name="response"),)
     if fmt is None or fmt.template is None:
-        return (Message("user", values["query"]), Message("assistant", values["response"]))
+        asked = _chat(turns or (Turn("user", query),))
+        return (*asked, Message("assistant", answer))
+    values: Values = {"query": (Part(query, False, name="query"),), "response": answer}
+    if turns:
+        values["query"] = _conversation(turns, PLAIN)
+        values = {name: _inert(parts, PLAIN) for name, parts in values.items()}
     return (Message("user", fill(fmt.template, values)),)
+
+
+def _chat(turns: Sequence[Turn]) -> Prompt:
+    """Turns as messages. What may be left out goes from one turn of the user's to the next, since
+    templates want the user first."""
+    last = max((n for n, turn in enumerate(turns, 1) if turn.role == "user"), default=0)
+    found, place = [], 0
+    for n, turn in enumerate(turns, 1):
+        if turn.role == "user":
+            place = n if n < last else 0
+        found.append(Message(turn.role, (Part(turn.text, False, name="query", turn=place),)))
+    return tuple(found)
 
 
 def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
@@ -104,10 +150,13 @@ def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, .
     return tuple(part for part in parts if part.text)
 
 
-def user_prompt(query: str, system: str | None = None) -> Prompt:
-    """A plain chat turn, as the policy sees it."""
-    head = (Message("system", (Part(system),)),) if system is not None else ()
-    return (*head, Message("user", (Part(query, trusted=False),)))
+def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Prompt:
+    """A plain chat turn, or the turns of a conversation, as the policy sees them. A conversation's
+    own system turn stands in place of the policy's."""
+    turns = (Turn("user", asked),) if isinstance(asked, str) else asked
+    own = system is None or turns[0].role == "system"
+    head = () if own else (Message("system", (Part(system or ""),)),)
+    return (*head, *(Message(turn.role, (Part(turn.text, trusted=False),)) for turn in turns))
 
 
 CONTROL = re.compile(
@@ -121,7 +170,8 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
 
     `planted_verdict`: text that reads as the judge's verdict slot. `template_delimiter`: a line
     of the judge's own template, or a mark of its thinking block. `control_token`: the spelling of a
-    known control token. `empty_response`: nothing but white space and punctuation.
+    known control token. `empty_response`: nothing but white space and punctuation. `forged_turn`:
+    a line that begins as a turn of the conversation does, in any text.
     """
     slot = fmt.slot(item.kind)
     lines = {
@@ -133,6 +183,9 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     }
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     found = set(text_flags(item))
+    how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
+    if how and any(map(how.forged, (*spoken, *item.responses, *item.context.values()))):
+        found.add("forged_turn")
     for response in item.responses:
         if slot.open_re.search(response):
             found.add(PLANTED)

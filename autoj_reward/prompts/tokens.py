@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -25,6 +26,8 @@ WRAPPERS = Path(__file__).parent / "wrappers"
 TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
 """What separates the turns of a wrapper where it is plain words."""
 ELLIPSIS = " … "
+LEFT_OUT = "[…]\n\n"
+"""What stands in the place of turns that were left out."""
 
 
 class PromptTokenizer(OwnWords):
@@ -101,7 +104,12 @@ class PromptTokenizer(OwnWords):
 
     def _wrapped(self, prompt: Prompt) -> str:
         system = next((m for m in prompt if m.role == "system"), None)
-        user = next(m for m in prompt if m.role == "user")
+        user, *more = [m for m in prompt if m.role != "system"]
+        if more:
+            raise InputRejected(
+                f"the wrapper {self.wrapper} shows one turn, and this conversation has "
+                f"{1 + len(more)}: ask a model with a chat template"
+            )
         if self.wrapper == "none":
             return user.text if system is None else f"{system.text}\n\n{user.text}"
         shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
@@ -162,14 +170,19 @@ class PromptTokenizer(OwnWords):
                 messages, tokenize=False, add_generation_prompt=asks
             )
         except Exception as error:  # jinja raises what the template's author chose
-            raise ModelError(f"the chat template refused the judge's messages: {error}") from error
+            said = f"the chat template refused the judge's messages: {error}"
+            turns = [m["role"] for m in messages if m["role"] != "system"]
+            if turns in (["user"], ["user", "assistant"]):
+                raise ModelError(said) from error
+            raise InputRejected(f"{said} (turns: {', '.join(turns)})") from error
         return shell
 
     def fit(
         self, prompt: Prompt, budget: int, cut: OverLong = "truncate"
     ) -> tuple[Prompt, list[int], bool]:
-        """Cut the responses until the prompt has at most `budget` tokens, the longest of them
-        first, until they are equally long.
+        """Make the prompt have at most `budget` tokens: leave out the oldest turns of a
+        conversation, then cut the responses, the longest of them first, until they are equally
+        long.
 
         cut: what a response loses: its middle, its end or its start.
         Returns the prompt, its ids and whether anything was cut. InputRejected if the rest of the
@@ -178,6 +191,9 @@ class PromptTokenizer(OwnWords):
         ids = self.ids(prompt)
         if len(ids) <= budget:
             return prompt, ids, False
+        prompt, ids = self._forgetting(prompt, ids, budget)
+        if len(ids) <= budget:
+            return prompt, ids, True
         parts = [part for message in prompt for part in message.parts if part.response]
         spelled = {part: self._text(part.text) for part in parts}
         fixed = len(ids) - sum(len(spelled[part]) for part in parts)
@@ -193,12 +209,31 @@ class PromptTokenizer(OwnWords):
             if len(ids) <= budget:
                 return shorter, ids, True
             room -= len(ids) - budget
-        sizes = {p.name: len(self._text(p.text)) for m in prompt for p in m.parts if _given(p)}
+        sizes: Counter[str] = Counter()
+        for part in (p for m in prompt for p in m.parts if _given(p)):
+            sizes[part.name] += len(self._text(part.text))
         longest = max(sizes, key=sizes.__getitem__, default="query")
         raise InputRejected(
             f"{_listed(sizes)} and the template take {fixed} of {budget} prompt tokens and leave "
             f"no room for the response: raise max_model_len or shorten the {longest}"
         )
+
+    def _forgetting(self, prompt: Prompt, ids: list[int], budget: int) -> tuple[Prompt, list[int]]:
+        """The prompt without as many of its oldest turns as must go, and its ids."""
+        sizes: Counter[int] = Counter()
+        for part in (p for m in prompt for p in m.parts if p.turn):
+            sizes[part.turn] += len(self._text(part.text))
+        left, over = prompt, len(ids) - budget
+        for turn in sorted(sizes):
+            over -= sizes[turn]
+            if over <= 0 or turn == max(sizes):
+                left = _without_turns(prompt, turn)
+                ids = self.ids(left)
+                # Twice what is over, so that few rounds do where sizes were taken too large.
+                over = 2 * (len(ids) - budget)
+                if over <= 0:
+                    break
+        return left, ids
 
     def _cut(self, part: Part, ids: list[int], room: int, cut: OverLong) -> Part:
         if len(ids) <= room:
@@ -215,6 +250,18 @@ class PromptTokenizer(OwnWords):
     def _whole(self, runs: list[list[int]]) -> str:
         """The text of the first of the runs that breaks the fewest characters."""
         return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
+
+
+def _without_turns(prompt: Prompt, last: int) -> Prompt:
+    """The prompt without the turns up to that one; where they stood among others is marked."""
+    found = []
+    for message in prompt:
+        kept = tuple(part for part in message.parts if not 0 < part.turn <= last)
+        if kept and len(kept) < len(message.parts):
+            at = next(n for n, part in enumerate(message.parts) if 0 < part.turn <= last)
+            kept = (*kept[:at], Part(LEFT_OUT), *kept[at:])
+        found += [replace(message, parts=kept)] if kept or not message.parts else []
+    return tuple(found)
 
 
 def _given(part: Part) -> bool:

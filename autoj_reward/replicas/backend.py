@@ -13,7 +13,7 @@ from ray.serve.exceptions import RayServeException
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
 from autoj_reward.journal import Sampled
-from autoj_reward.types import JudgeInput, Judgement
+from autoj_reward.types import Asking, JudgeInput, Judgement
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
 """What Ray raises when a replica, or its node, goes while it holds a request."""
@@ -85,9 +85,9 @@ class RayPolicy:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    async def sample(self, query: str) -> Sampled:
+    async def sample(self, asked: Asking) -> Sampled:
         try:
-            sampled: Sampled = await self._handle.sample.remote(query)
+            sampled: Sampled = await self._handle.sample.remote(asked)
         except RayTaskError as error:
             if isinstance(error.cause, InputRejected):
                 raise InputRejected(str(error.cause)) from error

@@ -16,7 +16,7 @@ from autoj_reward.models.settings import max_ongoing
 from autoj_reward.replicas.alone import listen_alone
 from autoj_reward.replicas.leftovers import record
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
-from autoj_reward.types import JudgeInput, Judgement
+from autoj_reward.types import Asking, JudgeInput, Judgement
 
 
 def deployment_of(
@@ -84,8 +84,8 @@ class ServedPolicy:
         await self._replica.start()
         await asyncio.to_thread(record)
 
-    async def sample(self, query: str) -> Sampled:
-        return await self._replica.sample(query)
+    async def sample(self, asked: Asking) -> Sampled:
+        return await self._replica.sample(asked)
 
     async def check_health(self) -> None:
         await self._replica.check()

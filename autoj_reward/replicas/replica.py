@@ -20,7 +20,7 @@ from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.prompts.render import user_prompt
-from autoj_reward.types import JudgeInput, Judgement, Outcome
+from autoj_reward.types import Asking, JudgeInput, Judgement, Outcome
 
 
 def policy_name(config: PolicyConfig) -> str:
@@ -112,11 +112,11 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def sample(self, query: str) -> Sampled:
-        """n responses to one query. InputRejected if the query does not fit, EngineUnavailable if
+    async def sample(self, asked: Asking) -> Sampled:
+        """n responses to one query. InputRejected if that does not fit, EngineUnavailable if
         there are more or fewer."""
         c = self._config
-        prepared = await self._engine.prepare(user_prompt(query, c.system), c.max_tokens, "reject")
+        prepared = await self._engine.prepare(user_prompt(asked, c.system), c.max_tokens, "reject")
         sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed, c.n, logprob=True)
         drawn = counted(await self._engine.generate(prepared, sampling), c.n)
         return Sampled(

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from autoj_reward.config import RewardConfig
-from autoj_reward.context import Asked, Context
+from autoj_reward.context import Asked, Context, context_of
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.models import context_of as context_of_judge
 from autoj_reward.models import format_of
 from autoj_reward.types import Candidate
 
@@ -35,7 +36,7 @@ class ContextFields:
                 f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
             )
         self._known = known
-        needed = format_of(config.judge).context("single")
+        needed = context_of_judge(config.judge, "single")
         self.asked = tuple(
             Asked(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)
@@ -85,11 +86,14 @@ class ContextFields:
             return list(candidates)
         others = self._known - self._shown[name]
         return [
-            replace(c, context={k: v for k, v in c.context.items() if k not in others})
-            if others & set(c.context)
-            else c
+            replace(c, context=_without(c.context, others)) if others & set(c.context) else c
             for c in candidates
         ]
+
+
+def _without(context: Mapping[str, str], names: set[str]) -> Context:
+    kept = {name: text for name, text in context.items() if name not in names}
+    return Context(kept, context_of(context).turns)
 
 
 def refuse_needed(fields: ContextFields, why: str) -> None:

@@ -28,12 +28,17 @@ from pydantic import ConfigDict
 from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.reward import Reward
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.text import mappings, query_text, reply_text
-from autoj_reward.types import Candidate
+from autoj_reward.trainer.text import candidate, mappings, reply_text
 
 
 class JudgeServerConfig(BaseResourcesServerConfig):
     REVERIFY_MODE = ReverifyMode.STATELESS
+
+
+class JudgeVerifyRequest(BaseVerifyRequest):
+    """What Gym posts: the row's own fields beside input and response."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class JudgeVerifyResponse(BaseVerifyResponse):
@@ -46,8 +51,9 @@ class JudgeResourcesServer(SimpleResourcesServer):
     ray_enabled = False
     config: JudgeServerConfig
 
-    async def verify(self, body: BaseVerifyRequest) -> JudgeVerifyResponse:
-        """The reward of what the assistant says last to the messages of the input.
+    async def verify(self, body: JudgeVerifyRequest) -> JudgeVerifyResponse:
+        """The reward of what the assistant says last to the messages of the input. The row's own
+        fields are the context that the judge shows, `expected_answer` the reference.
 
         Raises InputError for what is neither text nor messages, ConfigError where the config needs
         the other responses of a query, and BudgetExceeded when too many judgements of this process
@@ -55,12 +61,20 @@ class JudgeResourcesServer(SimpleResourcesServer):
         """
         model = reward_model()
         asked = _said(body.responses_create_params.input)
-        candidate = Candidate(query_text(asked), reply_text(_said(body.response.output)))
-        rewards = await model.rewards([candidate])
-        [number] = model.numbers(rewards, [candidate])
+        known = model.fields.read(_about(body), "expected_answer")
+        candidates = [candidate(asked, reply_text(_said(body.response.output)), known)]
+        rewards = await model.rewards(candidates)
+        [number] = model.numbers(rewards, candidates)
         [found] = rewards
         told = row_figures(found, model.parts) | _mask(found)
-        return JudgeVerifyResponse(**body.model_dump(), **told, reward=number)
+        return JudgeVerifyResponse(**body.model_dump() | told | {"reward": number})
+
+
+def _about(body: JudgeVerifyRequest) -> dict[str, Any]:
+    """The row's own fields, and those that older rows keep under `verifier_metadata`."""
+    own = body.model_extra or {}
+    metadata = own.get("verifier_metadata")
+    return {**(metadata if isinstance(metadata, dict) else {}), **own}
 
 
 def _mask(found: Reward) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.template import prompt_text, without_end
-from autoj_reward.trainer.text import Turn, query_text
-from autoj_reward.types import Candidate
+from autoj_reward.trainer.template import prompt_turns, without_end
+from autoj_reward.trainer.text import Turn, candidate
 
 
 async def numbers(
@@ -22,10 +21,10 @@ async def numbers(
     Failures get the configured fallback; raises BudgetExceeded once too many have
     failed, InputError for what is neither text nor messages."""
     candidates = [
-        Candidate(
-            prompt_text(prompt) if isinstance(prompt, str) else query_text(prompt),
+        candidate(
+            prompt_turns(prompt) if isinstance(prompt, str) else prompt,
             without_end(response),
-            context=model.fields.read(row, "label"),
+            model.fields.read(row, "label"),
         )
         for prompt, response, row in rows
     ]

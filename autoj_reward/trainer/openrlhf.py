@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autoj_reward.context import NOTHING
+from autoj_reward.context import NOTHING, Context
 from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.failures import Budgets
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.template import after_prompt, prompt_text, without_end
+from autoj_reward.trainer.template import after_prompt, prompt_turns, without_end
+from autoj_reward.trainer.text import candidate
 from autoj_reward.types import Candidate
 
 
@@ -60,7 +60,7 @@ async def get_reward(
         return {"rewards": [], "scores": [], "extra_logs": {}}
     known = [model.fields.read({"label": label}, "label") for label in labels or ()]
     rows = zip(queries, prompts, known or [NOTHING] * len(queries), strict=True)
-    candidates = [replace(split(query, prompt), context=known) for query, prompt, known in rows]
+    candidates = [split(query, prompt, known) for query, prompt, known in rows]
     rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
     figures = [row_figures(reward, model.parts) for reward in rewards]
@@ -71,9 +71,9 @@ async def get_reward(
     }
 
 
-def split(query: str, prompt: str) -> Candidate:
+def split(query: str, prompt: str, context: Context = NOTHING) -> Candidate:
     """What the user says in a prompt, and the response in a decoded text that opens with it."""
-    return Candidate(prompt_text(prompt), without_end(after_prompt(query, prompt)))
+    return candidate(prompt_turns(prompt), without_end(after_prompt(query, prompt)), context)
 
 
 def __getattr__(name: str) -> Any:

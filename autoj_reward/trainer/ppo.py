@@ -23,7 +23,7 @@ from autoj_reward.trainer.context import refuse_needed
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import Turn, query_text
+from autoj_reward.trainer.text import Turn, candidate, query_text
 from autoj_reward.types import Candidate
 
 
@@ -89,9 +89,7 @@ class _Judge(nn.Module):
         prompt, rest = self._prompts.find(ids)
         ends = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id)
         response = list(takewhile(lambda token: token not in ends, rest))
-        return Candidate(
-            query_text(prompt), self._tokenizer.decode(response, skip_special_tokens=True)
-        )
+        return candidate(prompt, self._tokenizer.decode(response, skip_special_tokens=True))
 
 
 class _Prompts:

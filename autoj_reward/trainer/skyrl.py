@@ -15,8 +15,7 @@ from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
 from autoj_reward.trainer.template import without_end
-from autoj_reward.trainer.text import query_text
-from autoj_reward.types import Candidate
+from autoj_reward.trainer.text import candidate
 
 ALONE = "SkyRL steps one environment at a time"
 
@@ -41,15 +40,15 @@ def _judge_env() -> type:
             self.figures: dict[str, float] = {}
 
         def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
-            self.query = query_text(prompt)
+            self.prompt = prompt
             return prompt, {}
 
         def step(self, action: str) -> dict[str, Any]:
             """Raises BudgetExceeded, which ends the run with its words, when too many judgements of
             this process have failed; failures below that get the configured fallback."""
-            model, candidate = reward_model(), Candidate(self.query, without_end(action))
-            [reward] = found = model.rewards_now([candidate])
-            [number] = model.numbers(found, [candidate])
+            model, asked = reward_model(), [candidate(self.prompt, without_end(action))]
+            [reward] = found = model.rewards_now(asked)
+            [number] = model.numbers(found, asked)
             self.figures = row_figures(reward, model.parts)
             return {"observations": [], "reward": number, "done": True, "metadata": self.figures}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autoj_reward.trainer.text import query_text
+from autoj_reward.trainer.text import Turn
 
 HEADED = (
     (re.compile(r"<\|im_start\|>(\w{1,40})\n"), "<|im_end|>"),  # ChatML
@@ -31,18 +31,16 @@ ENDS = (
 """How families spell the token that ends a turn."""
 
 
-def prompt_text(prompt: str) -> str:
-    """The judge's query of a prompt's text: what the user says in it, as it was written.
+def prompt_turns(prompt: str) -> Turn:
+    """The messages of a prompt's text, as they were written.
 
-    Turns are read from ChatML, the headers of Llama 3 and Gemma, and [INST] of Llama 2 and Mistral;
-    several become paragraphs as in `query_text`. System turns are left out: the one that a template
+    They are read from ChatML, the headers of Llama 3 and Gemma, and [INST] of Llama 2 and Mistral.
+    System turns are left out: the one that a template
     adds by itself cannot be told from one of the user's. Any other text is the query as it is.
     """
     turns = _turns(prompt)
     said = [(role, text.strip()) for role, text in turns if role != "system" and text.strip()]
-    if not said:
-        return prompt.strip()
-    return query_text([{"role": role, "content": text} for role, text in said])
+    return [{"role": role, "content": text} for role, text in said] or prompt.strip()
 
 
 def without_end(response: str) -> str:

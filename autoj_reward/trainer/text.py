@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from autoj_reward.context import NOTHING
+from autoj_reward.conversation import content_text, plain, turns_of
 from autoj_reward.errors import InputError
+from autoj_reward.types import Candidate, after
 
 Turn = str | Sequence[Mapping[str, Any]]
 """Plain text, or the messages of a conversation."""
-
-
-TEXT_PARTS = ("text", "input_text", "output_text")
-"""Types of a content's parts that are read: of chat completions and of the Responses API."""
 
 
 def query_text(prompt: Turn) -> str:
@@ -21,12 +20,15 @@ def query_text(prompt: Turn) -> str:
     Several turns, or other roles than the user's, become paragraphs that open with their role
     ("User: ..."), in their order. InputError for what is neither text nor messages.
     """
+    return prompt if isinstance(prompt, str) else plain(turns_of(prompt))
+
+
+def candidate(prompt: Turn, response: str, context: Mapping[str, str] = NOTHING) -> Candidate:
+    """The judge's candidate: a response to a plain prompt, or to a conversation, whose turns may be
+    in any order. InputError for what is neither text nor messages."""
     if isinstance(prompt, str):
-        return prompt
-    turns = [(_role(message), content_text(message)) for message in _messages(prompt)]
-    if [role for role, _ in turns] == ["user"]:
-        return turns[0][1]
-    return "\n\n".join(f"{role.capitalize()}: {content}" for role, content in turns)
+        return Candidate(prompt, response, context=context)
+    return after(turns_of(prompt), response, context)
 
 
 def response_text(completion: Turn) -> str:
@@ -52,33 +54,6 @@ def mappings(turns: Any) -> Any:
     if not isinstance(turns, Sequence) or isinstance(turns, str):
         return turns
     return [turn.model_dump() if hasattr(turn, "model_dump") else turn for turn in turns]
-
-
-def content_text(message: Mapping[str, Any]) -> str:
-    """The text of a message; of content in parts, the text parts. InputError for what is neither
-    text nor parts."""
-    content = message.get("content")
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        return "\n".join(_part(part) for part in content if not _other(part))
-    raise InputError(f"a message's content is text or a list of parts, not {content!r:.80}")
-
-
-def _other(part: Any) -> bool:
-    """Is it a part of another type than text?"""
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    return isinstance(kind, str) and kind not in TEXT_PARTS
-
-
-def _part(part: Any) -> str:
-    if not isinstance(part, Mapping) or "type" not in part or not isinstance(part.get("text"), str):
-        raise InputError(
-            f'a part of a message is {{"type": "text", "text": ...}}, not {part!r:.80}'
-        )
-    return str(part["text"])
 
 
 def _messages(turns: Any) -> Iterable[Any]:

@@ -19,7 +19,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.reward import Reward, RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import Turn, query_text, response_text
+from autoj_reward.trainer.text import Turn, candidate, response_text
 from autoj_reward.types import Candidate, Contest, Verdict
 
 LogMetric = Callable[[str, float], None]
@@ -35,7 +35,7 @@ def candidates(
     """The judge's candidates, one for each completion, with the context that it shows."""
     contexts = model.fields.of_columns(columns, len(completions))
     return [
-        Candidate(query_text(prompt), response_text(completion), context=context)
+        candidate(prompt, response_text(completion), context)
         for prompt, completion, context in zip(prompts, completions, contexts, strict=True)
     ]
 

@@ -20,22 +20,24 @@ from autoj_reward.errors import InputError, NoReward
 from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.reward import Reward
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.text import mappings, query_text
+from autoj_reward.trainer.text import candidate, mappings
 from autoj_reward.types import Candidate
 
 
 async def reward(task: Any, trace: Any) -> float:
     """The reward of a trace, whose metrics get the judge's figures and whose `judge_calls` the
-    critique. Raises NoReward for a judgement that fails, InputError for a task without a prompt,
+    critique. The task's own fields are the context that the judge shows, `answer` the reference.
+    Raises NoReward for a judgement that fails, InputError for a task without a prompt,
     ConfigError where the config needs the other responses of a query, and BudgetExceeded when too
     many judgements of this process have failed."""
     if task.prompt is None:
         raise InputError("the task has no prompt, so the judge would have no query: give it one")
     model = reward_model()
-    candidate = Candidate(query_text(mappings(task.prompt)), trace.last_reply)
-    [found] = await model.rewards([candidate])
+    known = model.fields.read({**vars(task), **(task.model_extra or {})}, "answer")
+    asked = candidate(mappings(task.prompt), trace.last_reply, known)
+    [found] = await model.rewards([asked])
     trace.record_metrics(row_figures(found, model.parts))
-    _record(trace, candidate, found)
+    _record(trace, asked, found)
     if found.value is None:
         raise NoReward(f"{found.judgement.outcome}: {found.judgement.reason}")
     return found.value

@@ -29,8 +29,7 @@ from autoj_reward.trainer.environment import reward_model
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.text import query_text
-from autoj_reward.types import Candidate
+from autoj_reward.trainer.text import candidate
 
 ALONE = "verl asks for one response a call"
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -83,9 +82,9 @@ async def score(
             "reward_kwargs.query_key"
         )
     context = model.fields.read(about, "ground_truth")
-    candidate = Candidate(query_text(query), response, context=context)
-    [reward] = await model.rewards([candidate])
-    [number] = model.numbers([reward], [candidate])
+    asked = [candidate(query, response, context)]
+    [reward] = await model.rewards(asked)
+    [number] = model.numbers([reward], asked)
     return {"score": number} | row_figures(reward, model.parts)
 
 

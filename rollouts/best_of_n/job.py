@@ -30,12 +30,12 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
-from autoj_reward.types import BadRow, Candidate, Judgement, QueryRow
+from autoj_reward.types import Asking, BadRow, Candidate, Judgement, QueryRow
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import write_figures, writing
 from rollouts.best_of_n.sample import Sample
-from rollouts.best_of_n.sampler import sample_missing
+from rollouts.best_of_n.sampler import on_record, sample_missing
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 
@@ -95,11 +95,11 @@ async def _sample(
     journal: Journal,
     cluster: Cluster,
     counts: Counts,
-) -> dict[str, str]:
+) -> dict[Asking, str]:
     """Have the policy answer what has no responses; queries without an answer, and why."""
     if config.policy is None or not counts.unanswered:
         return {}
-    wanted = (row.query for row in rows.usable() if row.responses is None)
+    wanted = (row.asked for row in rows.usable() if row.responses is None)
     total = counts.unanswered * config.policy.n
     with tqdm(total=total, desc="sampling", unit="response") as bar:
 
@@ -113,7 +113,7 @@ def _groups(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    unanswered: dict[str, str],
+    unanswered: dict[Asking, str],
     left_out: LeftOut,
 ) -> Iterator[Group]:
     """Every query with its candidates. InputError if there is none."""
@@ -122,8 +122,8 @@ def _groups(
         responses: Sequence[str] | None = row.responses
         logprobs: Sequence[float | None] | None = row.logprobs
         if responses is None and policy:
-            if (sampled := journal.get_samples(policy, row.query)) is None:
-                why = unanswered.get(row.query, "not there when the policy was asked")
+            if (sampled := journal.get_samples(policy, on_record(row.asked))) is None:
+                why = unanswered.get(row.asked, "not there when the policy was asked")
                 left_out.add(BadRow(rows.name, row.line, "query", why))
                 continue
             responses, logprobs = sampled.responses, sampled.logprobs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autoj_reward.conversation import messages_of
 from autoj_reward.io.files import plain
 from autoj_reward.types import Candidate, Judgement
 from rollouts.best_of_n.group import GroupResult, was_forced
@@ -12,22 +13,32 @@ from rollouts.best_of_n.group import GroupResult, was_forced
 def selection_record(group: GroupResult) -> dict[str, Any]:
     """A query's row of `selections.jsonl`; ratings are null where the judgement failed."""
     chosen, index = group.chosen, group.selection.index
-    return {
-        "line": group.row.line,
-        "query": group.row.query,
-        "index": index,
-        "response": group.candidates[index].response,
-        "critique": chosen.critique,
-        "rating": chosen.view("rating"),
-        "expected": chosen.view("expected"),
-        "direct": chosen.view("direct"),
-        "forced": was_forced(chosen),
-        "outcome": chosen.outcome.value,
-        "rule": group.selection.rule,
-        "tied": list(group.selection.tied),
-        "ratings": [judgement.view("rating") for judgement in group.judgements],
-        "extra": plain(group.row.extra),
-    } | _budget(group)
+    return (
+        {
+            "line": group.row.line,
+            "query": group.row.query,
+            "index": index,
+            "response": group.candidates[index].response,
+            "critique": chosen.critique,
+            "rating": chosen.view("rating"),
+            "expected": chosen.view("expected"),
+            "direct": chosen.view("direct"),
+            "forced": was_forced(chosen),
+            "outcome": chosen.outcome.value,
+            "rule": group.selection.rule,
+            "tied": list(group.selection.tied),
+            "ratings": [judgement.view("rating") for judgement in group.judgements],
+            "extra": plain(group.row.extra),
+        }
+        | _turns(group)
+        | _budget(group)
+    )
+
+
+def _turns(group: GroupResult) -> dict[str, Any]:
+    """The messages that were answered, where they are more than a query."""
+    turns = group.row.context.turns
+    return {"messages": messages_of(turns)} if turns else {}
 
 
 def _budget(group: GroupResult) -> dict[str, Any]:

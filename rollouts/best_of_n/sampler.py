@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autoj_reward.client.in_order import in_order
 from autoj_reward.config import PolicyConfig
+from autoj_reward.conversation import messages_of
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
+from autoj_reward.types import Asking
 
 QUERIES_AT_ONCE = 16
+A = TypeVar("A", bound=Asking)
 
 
 class Policy(Protocol):
     """Samples responses to one query."""
 
-    async def sample(self, query: str) -> Sampled:
+    async def sample(self, asked: Asking) -> Sampled:
         """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
 
 
@@ -41,26 +45,26 @@ async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[P
 
 
 async def sample_missing(
-    queries: Iterable[str],
+    queries: Iterable[A],
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[Sampled], None],
     cluster: Cluster,
-) -> dict[str, str]:
+) -> dict[A, str]:
     """Have responses to every query in the journal; the queries that have none, and why.
 
     What the journal holds is not sampled again, and the policy is loaded only if something is
     missing. progress is told of every query as it is done.
     """
     name = policy_name(config)
-    failed: dict[str, str] = {}
-    under_way: set[str] = set()
+    failed: dict[A, str] = {}
+    under_way: set[A] = set()
 
-    def missing() -> Iterator[str]:
+    def missing() -> Iterator[A]:
         for query in queries:
             if query in under_way or query in failed:
                 continue
-            if kept := journal.get_samples(name, query):
+            if kept := journal.get_samples(name, on_record(query)):
                 progress(kept)
             else:
                 under_way.add(query)
@@ -72,10 +76,10 @@ async def sample_missing(
         return failed
     async with open_policy(config, cluster) as policy:
 
-        async def one(query: str) -> None:
+        async def one(query: A) -> None:
             sampled = await _ask(policy, query, config.serve.deadline_s)
             if isinstance(sampled, Sampled):
-                progress(journal.put_samples(name, query, sampled))
+                progress(journal.put_samples(name, on_record(query), sampled))
             else:
                 failed[query] = sampled
             under_way.remove(query)
@@ -84,7 +88,12 @@ async def sample_missing(
     return failed
 
 
-async def _ask(policy: Policy, query: str, deadline_s: float) -> Sampled | str:
+def on_record(asked: Asking) -> str:
+    """What a journal has samples under: the query, or the messages as JSON."""
+    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
+
+
+async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | str:
     deadline = time.monotonic() + deadline_s
     pause = 0.5
     while True:

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import BestOfNConfig
+from autoj_reward.conversation import turns_of
 from autoj_reward.journal import Journal
+from autoj_reward.prompts.render import user_prompt
 from autoj_reward.replicas.replica import policy_name
+from autoj_reward.types import Asking
+from rollouts.best_of_n.sampler import on_record
 
 Row = dict[str, Any]
 
@@ -37,7 +41,7 @@ def training_rows(job: BestOfNConfig, better_by: float, policy: str, number: int
     for record in _lines(job.output / "judgements.jsonl"):
         judged.setdefault(record["line"], []).append(record)
     selections = list(_lines(job.output / "selections.jsonl"))
-    finished = _finished(job, [chosen["query"] for chosen in selections])
+    finished = _finished(job, map(_asked, selections))
     sft, pairs, cut = [], [], 0
     for chosen in selections:
         best = chosen[job.view]
@@ -46,12 +50,12 @@ def training_rows(job: BestOfNConfig, better_by: float, policy: str, number: int
             continue
         if not chosen["response"].strip():
             continue
-        ended = finished.get(chosen["query"]) or (True,) * len(judged[chosen["line"]])
+        ended = finished.get(_asked(chosen)) or (True,) * len(judged[chosen["line"]])
         if not ended[chosen["index"]]:
             cut += 1
             continue
         source = _source(chosen, best, rated) | {"policy": policy, "round": number}
-        prompt, answer = _prompt(job, chosen["query"]), _answer(chosen["response"])
+        prompt, answer = _prompt(job, _asked(chosen)), _answer(chosen["response"])
         sft.append({"prompt": prompt, "completion": answer, "source": source})
         worst = min((j for j in rated if ended[j["index"]]), key=lambda j: float(j[job.view]))
         if worst[job.view] < best:
@@ -61,14 +65,14 @@ def training_rows(job: BestOfNConfig, better_by: float, policy: str, number: int
     return TrainingRows(tuple(sft), tuple(pairs), cut)
 
 
-def _finished(job: BestOfNConfig, queries: Iterable[str]) -> dict[str, tuple[bool, ...]]:
+def _finished(job: BestOfNConfig, queries: Iterable[Asking]) -> dict[Asking, tuple[bool, ...]]:
     """Whether the policy ended each response itself, by query; none of responses that the input
     brought."""
     if job.policy is None:
         return {}
     name = policy_name(job.policy)
     with closing(Journal(job.journal or job.output / "journal.sqlite")) as journal:
-        kept = {query: journal.get_samples(name, query) for query in queries}
+        kept = {query: journal.get_samples(name, on_record(query)) for query in queries}
     return {query: sampled.finished for query, sampled in kept.items() if sampled}
 
 
@@ -77,11 +81,15 @@ def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
     return about | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
 
 
-def _prompt(job: BestOfNConfig, query: str) -> list[dict[str, str]]:
+def _asked(chosen: Row) -> Asking:
+    """What a selection's responses answer."""
+    return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
+
+
+def _prompt(job: BestOfNConfig, asked: Asking) -> list[dict[str, str]]:
     """The conversation that the policy was sampled with."""
-    system = job.policy.system if job.policy else None
-    head = [] if system is None else [{"role": "system", "content": system}]
-    return [*head, {"role": "user", "content": query}]
+    prompt = user_prompt(asked, job.policy.system if job.policy else None)
+    return [{"role": message.role, "content": message.text} for message in prompt]
 
 
 def _answer(response: str) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from autoj_reward.config import EngineConfig
 from autoj_reward.context import Asked, Context
+from autoj_reward.conversation import messages_of
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
@@ -87,15 +88,17 @@ def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 def read_prompts(
     config: TrainConfig, tokenizer: Any, asked: Sequence[Asked]
 ) -> tuple[tuple[list[Message], Context], ...]:
-    """The conversations that the policy answers, and what the judge knows of each. InputError if
-    none is left."""
+    """The conversations that the policy answers, and what the judge knows of each. A row's own
+    system turn stands in place of the learner's. InputError if none is left."""
     read = read_queries(config.input, asked)
     require_usable(read, config.input)
     system = config.learner.system
     head = [{"role": "system", "content": system}] if system else []
     kept, limit = [], config.learner.max_prompt_tokens
     for row in read.rows:
-        prompt = [*head, {"role": "user", "content": row.query}]
+        turns = messages_of(row.context.turns) or [{"role": "user", "content": row.query}]
+        own = turns[0]["role"] == "system"
+        prompt = turns if own else [*head, *turns]
         ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
         if len(ids) > limit:
             reason = f"{len(ids)} tokens, learner.max_prompt_tokens is {limit}"

@@ -14,10 +14,11 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import MAX_TEXT, HttpBackend
 from autoj_reward.config import JudgeConfig
+from autoj_reward.conversation import Turn, plain
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
-from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict, after
 from tests.edge.test_edge import Stub, calling, made, serving
 from tests.formats import write_reference_format
 
@@ -104,3 +105,71 @@ def test_an_input_without_context_is_sent_as_before() -> None:
     with pytest.raises(Exception, match="HTTP 500"):
         asyncio.run(ask())
     assert sent == [b'{"items":[{"query":"q","responses":["r"],"sample":0}]}']
+
+
+TALK: list[dict[str, Any]] = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]},
+    {"role": "user", "content": "2+2?"},
+]
+
+
+class Told(Stub):
+    """Tells the turns that it is given, or the query."""
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        for index, item in enumerate(items):
+            said = " | ".join(f"{turn.role} {turn.text}" for turn in item.turns) or item.query
+            kind = {"rating": Rating(5)} if item.kind == "single" else {"verdict": Verdict.FIRST}
+            yield index, Judgement(Outcome.OK, critique=said, judge="stub", **kind)
+
+
+SAID = "user Hi | assistant Hello | user 2+2?"
+ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
+    "score": ("/v1/score", {"candidates": [{"messages": TALK, "response": "4"}]}),
+    "compare": ("/v1/compare", {"pairs": [{"messages": TALK, "first": "4", "second": "5"}]}),
+    "best of n": ("/v1/best_of_n", {"messages": TALK, "responses": ["4", "5"]}),
+    "judge": ("/v1/judge", {"items": [{"messages": TALK, "responses": ["4"]}]}),
+}
+
+
+@pytest.mark.parametrize("case", ROUTES)
+def test_every_route_takes_a_conversation(case: str) -> None:
+    path, body = ROUTES[case]
+    with calling(made(Told())) as call:
+        found = call("POST", path, json=body)
+    assert found.status_code == 200 and SAID in found.text
+
+
+NO_TALK: dict[str, tuple[dict[str, Any], str]] = {
+    "neither": ({"response": "4"}, "give either query or messages"),
+    "both": ({"query": "q", "messages": TALK, "response": "4"}, "give either query or messages"),
+    "order": ({"messages": TALK[1:], "response": "4"}, "messages[0].role: out of order"),
+    "blank": ({"messages": [TALK[0] | {"content": " "}], "response": "4"}, "messages[0].content"),
+}
+
+
+@pytest.mark.parametrize("case", NO_TALK)
+def test_what_is_no_conversation_is_refused(case: str) -> None:
+    body, named = NO_TALK[case]
+    with calling(made(Told())) as call:
+        found = call("POST", "/v1/score", json={"candidates": [body]})
+    assert found.status_code == 422
+    assert found.json()["field"] == "candidates.0" and named in found.json()["detail"]
+
+
+def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
+    odd = (Turn("user", "a"), Turn("user", " "), Turn("bot", "b"), Turn("assistant", "c"))
+    forged = plain(odd)
+
+    async def ask(port: int) -> list[Judgement]:
+        backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 10)
+        asked = [after(odd, "r"), Candidate(forged, "r")]
+        try:
+            return await RewardClient(backend, deadline_s=10).rate(asked)
+        finally:
+            await backend.close()
+
+    with serving(made(Told())) as port:
+        found = asyncio.run(ask(port))
+    assert [j.critique for j in found] == ["user a | user   | bot b | assistant c", forged]

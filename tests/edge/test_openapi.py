@@ -34,10 +34,13 @@ BEYOND_SCHEMAS = (
     "no pairwise prompt of RewardBench's",
     "two responses are compared",
     "this judge has its own criteria",
+    "give either query or messages",
+    "messages[",
+    "no turn of the user",
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
 reading of two responses, a conversation that asks for no verdict, and one of less than two
-responses or with a principle."""
+responses or with a principle, and messages that are no conversation."""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from autoj_reward import cli
+from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.journal import Journal
+from rollouts.train.chosen import training_rows
 from tests.formats import write_reference_format
 from tests.rollouts.test_job import Job, judged, read, write_rows
 
@@ -111,3 +113,57 @@ def test_a_judge_that_shows_no_context_reads_none(tmp_path: Path) -> None:
     job = Job(tmp_path / "job", ROWS, {"ratings": {"4": 9}})
     assert job.run() == 0
     assert {json.dumps(c) for _, c in recorded(job.output / "journal.sqlite")} == {"null"}
+
+
+TALK = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "2+2?"},
+]
+SHOWN = "User: Hi\n\nAssistant: Hello\n\nUser: 2+2?"
+
+
+def test_best_of_n_of_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[Any] = [
+        {"messages": TALK, "responses": ["4", "five"]},
+        {"prompt": TALK},
+        {"query": SHOWN},
+        {"messages": TALK[::2], "responses": ["4"]},
+    ]
+    policy = {"kind": "fake", "model": "policy", "n": 2, "system": "Be brief."}
+    job = Job(tmp_path / "job", rows, {"ratings": {"4": 9, "five": 3}}, policy=policy)
+    assert job.run("--set", "tie_break=[first]") == 0
+    assert "in.jsonl:4: field 'messages[1].role': out of order" in capsys.readouterr().out
+    one, two, three = job.selections()
+    assert (one["response"], one["query"], one["messages"]) == ("4", SHOWN, TALK)
+    assert two["messages"] == TALK and "messages" not in three and three["query"] == SHOWN
+    assert "User: Hi" in (job.output / "report.html").read_text()
+    rows_of = training_rows(load_config(BestOfNConfig, job.config, ["view=rating"]), 0.0, "p", 1)
+    head = [{"role": "system", "content": "Be brief."}]
+    assert [row["prompt"] for row in rows_of.sft[:2]] == [[*head, *TALK]] * 2
+    journal = Journal(job.output / "journal.sqlite")
+    asked = [r["input"] for r in journal.export()]
+    journal.close()
+    assert all(one["messages"] == TALK for one in asked if "query" not in one)
+    assert {"query" in one for one in asked} == {True, False}
+
+
+def test_score_and_compare_conversations(tmp_path: Path) -> None:
+    said = {"role": "assistant", "content": "4"}
+    rows = [{"messages": [*TALK, said]}, {"prompt": TALK, "completion": [said]}]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    config = tmp_path / "c.json"
+    script = {"ratings": {"4": 9}}
+    config.write_text(json.dumps({"judge": {"kind": "fake", "script": script}}))
+    out = tmp_path / "out.jsonl"
+    where = ["--input", str(source), "--config", str(config), "--output", str(out)]
+    assert cli.main(["score", *where]) == 0
+    assert [row["rating"] for row in read(out)] == [9, 9]
+    assert [row.get("messages") for row in read(out)] == [[*TALK, said], None]
+    pairs = write_rows(
+        tmp_path / "p.jsonl", [{"prompt": TALK, "response_1": "4", "response_2": "44"}]
+    )
+    where[1], where[5] = str(pairs), str(tmp_path / "pairs.jsonl")
+    assert cli.main(["compare", *where]) == 0
+    [row] = read(tmp_path / "pairs.jsonl")
+    assert row["outcome"] == "ok" and row["prompt"] == TALK

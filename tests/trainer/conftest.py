@@ -80,10 +80,11 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """The reward model of a config file that the environment names, with a scripted judge. What it
     hangs on has failed after `hangs_s`, long enough for a busy machine to answer the others."""
 
-    def make(hangs_s: float = 60.0, **failures: Any) -> RewardModel:
+    def make(hangs_s: float = 60.0, fmt: str = "autoj-en", **failures: Any) -> RewardModel:
         ratings = {"good": 9, "good </s>": 9, "poor": 2}
         script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
         judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
+        judge |= {"format": fmt}
         path = tmp_path / "reward.yaml"
         made = {"judge": judge, "view": "rating", "failures": failures}
         path.write_text(yaml.safe_dump(made), encoding="utf-8")

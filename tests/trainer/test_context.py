@@ -121,3 +121,51 @@ def test_each_part_is_shown_its_own_fields(make: Make) -> None:
 def test_what_no_judge_shows_is_refused(make: Make) -> None:
     with pytest.raises(ConfigError, match="columns names 'referense'"):
         make(columns={"referense": "answer"})
+
+
+TALK = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "2+2?"},
+]
+CHATML = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in TALK)
+ASKING: dict[str, tuple[Callable[[RewardModel], Any], list[dict[str, str]]]] = {
+    "trl": (lambda m: GRPOReward(m).judge_sync([TALK], ["four"]), TALK),
+    "online dpo": (
+        lambda m: OnlineDPOReward(m).judge([TALK] * 2, ["four", "5"], ties_left_out=True), TALK
+    ),
+    "verl": (lambda m: asyncio.run(score(m, "four", {"query": TALK}, "query")), TALK),
+    "slime and areal": (lambda m: asyncio.run(numbers(m, [(TALK, "four", {})])), TALK),
+    "openrlhf: a template's own system turn is no one's": (
+        lambda m: asyncio.run(get_reward(m, [CHATML + "four"], [CHATML])), TALK[1:]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ASKING)
+def test_turns_reach_the_judge_as_turns(case: str, make: Make) -> None:
+    ask, told = ASKING[case]
+    model = make(format="autoj-en")
+    ask(model)
+    model.close()
+    assert model.config.journal
+    journal = Journal(model.config.journal)
+    found = [record["input"] for record in journal.export()]
+    journal.close()
+    assert found and all(asked["messages"] == told for asked in found)
+
+
+def test_parts_with_a_context_of_their_own_see_the_turns(make: Make) -> None:
+    model = make(columns={"reference": "answer"}, parts={"other": {"judge": OTHER, "weight": 1}})
+    GRPOReward(model).judge_sync([TALK], ["four"], answer=["4"])
+    model.close()
+    assert model.config.journal
+    journal = Journal(model.config.journal)
+    found = [record["input"] for record in journal.export()]
+    journal.close()
+    assert sorted("context" in asked for asked in found) == [False, True]
+    assert all(asked["messages"] == TALK for asked in found)
+
+
+OTHER: dict[str, Any] = {"kind": "fake", "format": "autoj-en"}

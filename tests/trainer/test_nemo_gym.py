@@ -8,11 +8,13 @@ import importlib
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.formats import write_reference_format
 from tests.trainer.conftest import FRAMEWORKS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
@@ -58,8 +60,8 @@ def verify(gym: Any) -> Any:
     config = JudgeServerConfig(host="127.0.0.1", port=1, entrypoint="app.py", name="judge")
     server = JudgeResourcesServer(config=config, server_client=client(gym))
 
-    def ask(response: dict[str, Any], asked: Any = "Why?") -> Any:
-        body = {"responses_create_params": {"input": asked}, "response": response}
+    def ask(response: dict[str, Any], asked: Any = "Why?", **row: Any) -> Any:
+        body = {"responses_create_params": {"input": asked}, "response": response} | row
         app = server.setup_webserver()
         return TestClient(app, raise_server_exceptions=False).post("/verify", json=body)
 
@@ -83,6 +85,31 @@ def test_a_row_is_rewarded(verify: Any, named: Any, case: str) -> None:
     assert found["reward"] == 9.0 and found["mask_sample"] is False
     assert found["judge_ok"] == 1.0 and found["judge_raw"] == 9.0
     assert found["response"]["output"][1]["content"][0]["text"] == "good"
+
+
+KNOWN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "the expected answer": ({"expected_answer": 4, "id": 7}, {"reference": "4"}),
+    "fields by name": (
+        {"reference": "4", "rubric": "exact"}, {"reference": "4", "rubric": "exact"}
+    ),
+    "as older rows have them": (
+        {"verifier_metadata": {"expected_answer": "4"}, "rubric": "exact"},
+        {"reference": "4", "rubric": "exact"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_a_rows_own_fields_are_the_context(
+    verify: Any, named: Any, case: str, tmp_path: Path
+) -> None:
+    row, context = KNOWN[case]
+    model = named(fmt=str(write_reference_format(tmp_path / "marks")))
+    talk = [*ASKED["message"], {"role": "assistant", "content": "So."}, *ASKED["message"]]
+    found = verify(said("good"), talk, **row).json()
+    assert found["reward"] == 9.0 and found.items() >= row.items()
+    [(asked, _)] = model.recent()
+    assert dict(asked.context) == context and len(asked.context.turns) == 3
 
 
 @pytest.mark.parametrize("case", ["lost", "slow"])

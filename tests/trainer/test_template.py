@@ -7,7 +7,8 @@ import time
 import pytest
 
 from autoj_reward.trainer.openrlhf import split
-from autoj_reward.trainer.template import after_prompt, prompt_text, without_end
+from autoj_reward.trainer.template import after_prompt, prompt_turns, without_end
+from autoj_reward.trainer.text import query_text
 
 SEVERAL = "User: Hi\n\nAssistant: Yes?\n\nUser: Why?"
 PROMPTS = {
@@ -57,7 +58,7 @@ PROMPTS = {
 @pytest.mark.parametrize("case", PROMPTS)
 def test_the_query_is_the_users_words(case: str) -> None:
     prompt, query = PROMPTS[case]
-    assert prompt_text(prompt) == query
+    assert query_text(prompt_turns(prompt)) == query
 
 
 ENDS = {
@@ -93,6 +94,6 @@ def test_a_prompt_that_decoding_has_changed() -> None:
 def test_untrusted_text_costs_linear_time(unit: str) -> None:
     text = unit * (200_000 // len(unit))
     started = time.process_time()
-    prompt_text(text + "[/INST]")
+    prompt_turns(text + "[/INST]")
     after_prompt("b" + text, text)
     assert time.process_time() - started < 5

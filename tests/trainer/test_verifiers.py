@@ -8,11 +8,13 @@ import importlib.machinery
 import math
 import sys
 import types
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.formats import write_reference_format
 from tests.trainer.conftest import FRAMEWORKS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
@@ -78,6 +80,21 @@ async def test_a_rollout_is_rewarded_and_the_call_is_on_record(
     assert call["request"] == {"query": query, "response": "good"}
     assert "[[9]]" in call["response"]["message"]["content"]
     assert [usage.completion_tokens for usage in trace.extra_usage] == [8]
+
+
+async def test_a_tasks_own_fields_are_the_context(vf: Any, named: Any, tmp_path: Path) -> None:
+    class Task(vf.TaskData):
+        answer: str
+        rubric: str | None = None
+
+    model = named(fmt=str(write_reference_format(tmp_path / "marks")))
+    made = rollout(vf, "good")
+    config = made.task.config
+    made.task = vf.Task(Task(prompt="Why?", answer="So.", rubric="exact"), config)
+    trace = await made.close()
+    assert (trace.ok, trace.reward) == (True, 9.0)
+    [(asked, _)] = model.recent()
+    assert dict(asked.context) == {"reference": "So.", "rubric": "exact"}
 
 
 @pytest.fixture

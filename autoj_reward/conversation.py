@@ -1,0 +1,159 @@
+"""Conversations: what stands before a response, read from messages as chat APIs and datasets have
+them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoj_reward.errors import InputError
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of a content's parts that are read: of chat completions and of the Responses API."""
+MAX_TURNS = 1024
+FOLLOWS = {
+    "": ("system", "user"),
+    "system": ("system", "user"),
+    "user": ("assistant",),
+    "assistant": ("user", "tool"),
+    "tool": ("tool", "assistant", "user"),
+}
+"""Who may speak after whom; "" is the start."""
+
+
+class BadMessages(InputError):
+    """Messages that are no conversation. where: the place in them, such as `[2].content`."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"messages{where}: {reason}" if where else reason)
+        self.where, self.reason = where, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one role says at a time. Tools that an assistant calls stand in its text."""
+
+    role: str
+    text: str
+
+
+def plain(turns: Sequence[Turn]) -> str:
+    """A conversation as one text: that of a lone user turn as it is; else paragraphs that open with
+    their role ("User: ..."), in their order."""
+    if [turn.role for turn in turns] == ["user"]:
+        return turns[0].text
+    return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
+
+
+def turns_of(messages: Any) -> tuple[Turn, ...]:
+    """The turns of messages, whatever their order. BadMessages for what is no message."""
+    if not isinstance(messages, Iterable):
+        raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
+    found = tuple(_turn(message, f"[{n}]") for n, message in enumerate(messages))
+    if len(found) > MAX_TURNS:
+        raise BadMessages("", f"{len(found)} messages; a conversation has at most {MAX_TURNS}")
+    return found
+
+
+def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:
+    """The turns that a response answers, and the assistant's last turn, which is rated.
+
+    answered: responses come from elsewhere, so that messages may end with the user, and a last
+    turn of the assistant's is left out. BadMessages for turns that are out of order, blank or of an
+    unknown role, and for a conversation without an assistant's turn where none comes from
+    elsewhere.
+    """
+    turns = turns_of(messages)
+    _require_order(turns)
+    said = [n for n, turn in enumerate(turns) if turn.role == "assistant"]
+    if answered:
+        said = [n for n in said if n == len(turns) - 1]
+    elif not said:
+        raise BadMessages("", "no turn of the assistant that could be rated")
+    before = turns[: said[-1]] if said else turns
+    _require_texts(before)
+    if not any(turn.role == "user" for turn in before):
+        raise BadMessages("", "no turn of the user before the response")
+    return before, turns[said[-1]].text if said else None
+
+
+def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
+    """The turns as messages."""
+    return [{"role": turn.role, "content": turn.text} for turn in turns]
+
+
+def content_text(message: Mapping[str, Any], where: str = "") -> str:
+    """The text of a message; of content in parts, the text parts. BadMessages for what is neither
+    text nor parts."""
+    content = message.get("content")
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        return "\n".join(_part(part, where) for part in content if not _other(part))
+    raise BadMessages(
+        f"{where}.content", f"a message's content is text or a list of parts, not {content!r:.80}"
+    )
+
+
+def _turn(message: Any, where: str) -> Turn:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise BadMessages(where, f"not a message with a role: {message!r:.80}")
+    role = "system" if message["role"] == "developer" else message["role"]
+    said = content_text(message, where)
+    calls = message.get("tool_calls") or ()
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {calls!r:.80}")
+    called = [_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
+    return Turn(role, "\n".join(filter(None, [said, *called])))
+
+
+def _call(call: Any, where: str) -> str:
+    """A tool that is called, as `[calls name {"argument": "value"}]`."""
+    made = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(made, Mapping) or not isinstance(made.get("name"), str):
+        raise BadMessages(where, f"not a call of a function with a name: {call!r:.80}")
+    given = made.get("arguments")
+    told = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
+    return f"[calls {made['name']} {told}]"
+
+
+def _require_order(turns: Sequence[Turn]) -> None:
+    before = ""
+    for n, turn in enumerate(turns):
+        if turn.role not in FOLLOWS or not turn.role:
+            known = ", ".join(filter(None, FOLLOWS))
+            raise BadMessages(
+                f"[{n}].role", f"unknown role {turn.role!r:.40}: write one of {known}"
+            )
+        if turn.role not in FOLLOWS[before]:
+            after = f"after one of the {before}'s" if before else "at the start"
+            wanted = " or ".join(FOLLOWS[before])
+            raise BadMessages(
+                f"[{n}].role", f"out of order: a turn of the {turn.role}'s {after}, not {wanted}"
+            )
+        before = turn.role
+
+
+def _require_texts(turns: Sequence[Turn]) -> None:
+    for n, turn in enumerate(turns):
+        if not turn.text.strip():
+            raise BadMessages(f"[{n}].content", f"blank: {turn.text!r:.40}")
+
+
+def _other(part: Any) -> bool:
+    """Is it a part of another type than text?"""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return isinstance(kind, str) and kind not in TEXT_PARTS
+
+
+def _part(part: Any, where: str) -> str:
+    if not isinstance(part, Mapping) or "type" not in part or not isinstance(part.get("text"), str):
+        raise BadMessages(
+            f"{where}.content",
+            f'a part of a message is {{"type": "text", "text": ...}}, not {part!r:.80}',
+        )
+    return str(part["text"])

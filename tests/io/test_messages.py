@@ -1,0 +1,102 @@
+"""Rows whose query is a conversation, in the forms of TRL and the hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.context import Asked
+from autoj_reward.errors import InputError
+from autoj_reward.io.rows import Rows, TextRow, gathered, read_queries, texts
+
+USER, SAID, MORE = (
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": [{"type": "text", "text": "Why?"}]},
+)
+QUERY = "User: Hi\n\nAssistant: Hello\n\nUser: Why?"
+
+
+def read_texts(source: str, *names: str, **asked: Any) -> Rows[TextRow]:
+    return gathered(texts(source, *names, **asked))
+
+
+def written(tmp_path: Path, *rows: Any) -> str:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+RATED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "messages": ({"messages": [USER, SAID, MORE, SAID]}, QUERY, "Hello"),
+    "one turn": ({"messages": [USER, SAID]}, "Hi", "Hello"),
+    "prompt and completion": ({"prompt": [USER, SAID, MORE], "completion": [SAID]}, QUERY, "Hello"),
+    "a plain completion": ({"prompt": [USER], "completion": "Ho"}, "Hi", "Ho"),
+    "prompt and response": ({"prompt": [USER, SAID, MORE], "response": "Ho"}, QUERY, "Ho"),
+    "in place of the last turn": ({"messages": [USER, SAID], "response": "Ho"}, "Hi", "Ho"),
+    "a query goes first": ({"query": "q", "response": "r", "messages": [USER, SAID]}, "q", "r"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RATED)
+def test_the_last_turn_is_rated(case: str, tmp_path: Path) -> None:
+    row, query, response = RATED[case]
+    source = written(tmp_path, row | {"answer": 4})
+    found = read_texts(source, "query", "response", asked=[Asked("reference", "answer")])
+    [read] = found.rows
+    assert read.texts == (query, response) and read.context["reference"] == "4"
+    assert read.fields == row | {"answer": 4}
+    assert len(read.context.turns) == (3 if query == QUERY else 0)
+
+
+def test_pairs_and_prompts(tmp_path: Path) -> None:
+    pair = {"prompt": [USER, SAID, MORE], "response_1": "a", "response_2": "b"}
+    [read] = read_texts(written(tmp_path, pair), "query", "response_1", "response_2").rows
+    assert read.texts == (QUERY, "a", "b") and len(read.context.turns) == 3
+    rows = read_queries(
+        written(tmp_path, {"messages": [USER, SAID, MORE], "responses": ["a"]}, {"prompt": [USER]})
+    ).rows
+    assert [(row.query, row.responses) for row in rows] == [(QUERY, ("a",)), ("Hi", None)]
+    assert rows[0].asked == rows[0].context.turns and rows[1].asked == "Hi"
+
+
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no assistant": ({"messages": [USER]}, "messages", "no turn of the assistant"),
+    "order": ({"messages": [SAID]}, "messages[0].role", "out of order"),
+    "role": ({"prompt": [{"role": "human", "content": "a"}], "response": "r"}, "prompt[0].role",
+             "unknown role 'human'"),
+    "blank": ({"messages": [USER, SAID, {"role": "user", "content": ""}, SAID]},
+              "messages[2].content", "blank"),
+    "NUL": ({"messages": [{"role": "user", "content": "a\0"}, SAID]}, "messages[0].content", "NUL"),
+    "completion": ({"prompt": [USER], "completion": [USER]}, "completion", "not one turn"),
+    "its content": ({"prompt": [USER], "completion": [{"role": "assistant", "content": 5}]},
+                    "completion[0].content", "not 5"),
+    "a text": ({"prompt": "Hi", "response": "r"}, "query", "missing"),
+    "nothing": ({"messages": None, "response": "r"}, "query", "missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_conversations_are_named(case: str, tmp_path: Path) -> None:
+    row, field, reason = BAD[case]
+    found = read_texts(written(tmp_path, {"messages": [USER, SAID]}, row), "query", "response")
+    assert len(found.rows) == 1
+    [bad] = found.bad
+    assert (bad.line, bad.field) == (2, field) and reason in bad.reason
+
+
+def test_a_table_of_conversations(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    call = {"type": "function", "function": {"name": "add", "arguments": "{}"}}
+    calls = {"role": "assistant", "content": None, "tool_calls": [call]}
+    talk = [USER, calls, {"role": "tool", "content": "4"}, SAID]
+    pq.write_table(pa.Table.from_pylist([{"messages": talk}]), tmp_path / "in.parquet")
+    [row] = read_texts(str(tmp_path / "in.parquet"), "query", "response").rows
+    assert isinstance(row, TextRow) and row.texts[1] == "Hello"
+    assert "[calls add {}]" in row.texts[0]
+    pq.write_table(pa.table({"messages": ["a"], "x": [1]}), tmp_path / "in.parquet")
+    with pytest.raises(InputError, match="no column query, response; its columns are messages, x"):
+        read_texts(str(tmp_path / "in.parquet"), "query", "response")

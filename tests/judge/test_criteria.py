@@ -1,0 +1,91 @@
+"""Criteria by scenario: filled where a format shows them and nobody else brings them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.context import Context
+from autoj_reward.conversation import Turn
+from autoj_reward.errors import ConfigError
+from autoj_reward.judge.criteria import criteria_of, with_criteria
+from autoj_reward.judge.make import judge_name
+from autoj_reward.models import context_asked
+from autoj_reward.prompts.render import Prompt
+from autoj_reward.scenarios import load_scenarios
+from autoj_reward.scenarios.rendering import criteria_text
+from autoj_reward.trainer.context import ContextFields
+from autoj_reward.types import JudgeInput
+from tests.formats import write_reference_format
+from tests.judge.test_reading import Shown
+from tests.judge.test_reward import judge
+
+EMAIL = "Write an email to my boss to ask for a day off next Friday."
+CODE = "Write a Python function that reverses a linked list."
+
+
+def test_criteria_are_those_of_the_querys_scenario() -> None:
+    known = {criteria_text(scenario): scenario.name for scenario in load_scenarios()}
+    assert known[criteria_of(EMAIL)] == "writing_email"
+    assert known[criteria_of(CODE)] == "code_generation"
+    own = JudgeInput(EMAIL, ("r",), context={"criteria": "Brevity."})
+    assert with_criteria(own) is own
+    turns = (Turn("user", CODE), Turn("assistant", "Here."), Turn("user", EMAIL))
+    found = with_criteria(JudgeInput("", ("r",), context=Context({"rubric": "x"}, turns)))
+    assert found.context == Context({"rubric": "x", "criteria": criteria_of(EMAIL)}, turns)
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        pytest.param(JudgeInput(EMAIL, ("a", "b")), criteria_of(EMAIL), id="filled"),
+        pytest.param(JudgeInput(EMAIL, ("a", "b"), context={"criteria": "Wit."}), "Wit.", id="own"),
+    ],
+)
+async def test_a_judge_is_shown_them(item: JudgeInput, shown: str, tmp_path: Path) -> None:
+    fmt = str(write_reference_format(tmp_path / "marks"))
+    engine = Shown("So, the final decision is Response 1", {})
+    found = await judge(engine, format=fmt, criteria="auto").judge(item)
+    assert found.ok
+    prompts: list[Prompt] = engine.prompts
+    [part] = [p for m in prompts[0] for p in m.parts if p.name == "criteria"]
+    assert part.text == shown and not part.trusted
+
+
+async def test_a_protocol_without_criteria_goes_without(tmp_path: Path) -> None:
+    fmt = str(write_reference_format(tmp_path / "marks"))
+    item = JudgeInput(EMAIL, ("a",), context={"reference": "r"})
+    found = await judge(Shown("Rating: [[7]]", {}), format=fmt, criteria="auto").judge(item)
+    assert found.ok, found.reason
+
+
+def test_nobody_needs_to_bring_them(tmp_path: Path) -> None:
+    fmt = str(write_reference_format(tmp_path / "marks"))
+    plain: dict[str, Any] = {"kind": "fake", "format": fmt}
+    for more, required in (({}, True), ({"criteria": "auto"}, False)):
+        config = JudgeConfig(**plain, **more)
+        asked = {one.field: one.required for one in context_asked(config, {}, "pairwise")}
+        assert asked == {"criteria": required}
+    bare, filled = JudgeConfig(**plain), JudgeConfig(**plain, criteria="auto")
+    assert judge_name(bare) != judge_name(filled)
+    flow = JudgeConfig(kind="fake", format="flow-judge", criteria="auto")
+    needed = [one.field for one in ContextFields(RewardConfig(judge=flow)).asked if one.required]
+    assert needed == []
+
+
+@pytest.mark.parametrize("fmt", ["auto", "autoj-zh", "scalar", "prometheus2"])
+def test_a_format_that_shows_none_is_told_at_once(fmt: str) -> None:
+    config = JudgeConfig(kind="fake", format=fmt, criteria="auto")
+    for read in (judge_name, lambda own: context_asked(own, {})):
+        with pytest.raises(ConfigError, match=r"has no field 'criteria' .*such as flow-judge"):
+            read(config)
+
+
+def test_a_long_query_costs_no_more() -> None:
+    started = time.process_time()
+    criteria_of("write an email " * 500_000)
+    assert time.process_time() - started < 5

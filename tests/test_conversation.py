@@ -1,0 +1,124 @@
+"""Messages as chat APIs and datasets have them, and those that are no conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autoj_reward.context import Context
+from autoj_reward.conversation import (
+    MAX_TURNS,
+    BadMessages,
+    Turn,
+    before_response,
+    messages_of,
+    plain,
+    turns_of,
+)
+from autoj_reward.journal import judgement_key
+from autoj_reward.types import Candidate, Contest, JudgeInput
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **more}
+
+
+SYSTEM = {"role": "developer", "content": "Be brief."}
+CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+TOOLS = [
+    user("2+2?"),
+    assistant(None, tool_calls=[CALL, {"name": "log", "arguments": {"to": "ü"}}]),
+    {"role": "tool", "name": "add", "content": [{"type": "text", "text": "4"}]},
+]
+
+
+def test_tools_and_parts_are_read() -> None:
+    turns, said = before_response([SYSTEM, *TOOLS, assistant("4")], answered=False)
+    assert said == "4"
+    assert turns == (
+        Turn("system", "Be brief."),
+        Turn("user", "2+2?"),
+        Turn("assistant", '[calls add {"a": 2}]\n[calls log {"to": "ü"}]'),
+        Turn("tool", "4"),
+    )
+    assert turns_of(messages_of(turns)) == turns
+    assert plain(turns[1:]).startswith("User: 2+2?\n\nAssistant: [calls add")
+
+
+ENDS: dict[str, tuple[list[Any], bool, int, str | None]] = {
+    "the last turn is rated": ([user("a"), assistant("b")], False, 1, "b"),
+    "the last of several": (
+        [user("a"), assistant("b"), user("c"), assistant("d")], False, 3, "d"
+    ),
+    "what follows it is not shown": ([user("a"), assistant("b"), user("c")], False, 1, "b"),
+    "an empty answer is an answer": ([user("a"), assistant("")], False, 1, ""),
+    "a response from elsewhere": ([user("a"), assistant("b"), user("c")], True, 3, None),
+    "in place of the last turn": ([user("a"), assistant("b")], True, 1, "b"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_what_is_rated(case: str) -> None:
+    messages, answered, count, said = ENDS[case]
+    found = before_response(messages, answered)
+    assert (len(found[0]), found[1]) == (count, said)
+
+
+BAD: dict[str, tuple[Any, str, str]] = {
+    "no assistant": ([user("a")], "", "no turn of the assistant"),
+    "nothing": ([], "", "no turn of the assistant"),
+    "no user": ([SYSTEM, assistant("a")], "[1].role", "the assistant's after one of the system's"),
+    "assistant first": ([assistant("a")], "[0].role", "the assistant's at the start, not system"),
+    "two users": ([user("a"), user("b")], "[1].role", "not assistant"),
+    "a late system turn": ([user("a"), SYSTEM], "[1].role", "out of order"),
+    "a tool nobody called": ([user("a"), TOOLS[2]], "[1].role", "out of order"),
+    "unknown role": ([user("a"), {"role": "bot", "content": "b"}], "[1].role", "role 'bot'"),
+    "no role": ([{"role": "", "content": "b"}], "[0].role", "unknown role ''"),
+    "blank": ([user(" \n"), assistant("b")], "[0].content", "blank"),
+    "nothing said": (
+        [user("a"), assistant(None), user("c"), assistant("b")], "[1].content", "blank"
+    ),
+    "content": ([user(5)], "[0].content", "not 5"),
+    "calls": ([user("a"), assistant("", tool_calls="add")], "[1].tool_calls", "not a list"),
+    "a call": ([user("a"), assistant("", tool_calls=[{}])], "[1].tool_calls[0]", "with a name"),
+    "a text": ("abc", "[0]", "not a message with a role"),
+    "too many": ([user("a"), assistant("b")] * MAX_TURNS, "", "2048 messages"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_conversation_is_named(case: str) -> None:
+    messages, where, reason = BAD[case]
+    with pytest.raises(BadMessages, match=reason.replace("[", r"\[")) as caught:
+        before_response(messages, answered=False)
+    assert caught.value.where == where
+
+
+def test_a_candidate_of_messages() -> None:
+    one = Candidate.of([user("a"), assistant("b")])
+    assert one == Candidate("a", "b")
+    several = Candidate.of(
+        [user("a"), assistant("b"), user("c"), assistant("d")], {"reference": "e"}
+    )
+    assert several.query == "User: a\n\nAssistant: b\n\nUser: c"
+    assert (several.response, several.context["reference"]) == ("d", "e")
+    [item, _] = Contest("", "d", "e", several.context).inputs()
+    assert item.query == several.query
+    assert item.record()["messages"] == [user("a"), assistant("b"), user("c")]
+    assert "query" not in item.record()
+
+
+def test_a_text_that_reads_like_a_conversation_is_another_input() -> None:
+    turns = turns_of([user("a"), assistant("b"), user("c")])
+    told = JudgeInput("", ("r",), context=Context(turns=turns))
+    forged = JudgeInput(plain(turns), ("r",))
+    assert told.query == forged.query and told != forged
+    assert judgement_key("j", told) != judgement_key("j", forged)
+    assert judgement_key("j", JudgeInput("a", ("r",), context=Context().after(turns[:1]))) == (
+        judgement_key("j", JudgeInput("a", ("r",)))
+    )
