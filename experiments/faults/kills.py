@@ -80,14 +80,10 @@ def killed(config: JobKillsConfig, source: Path, folder: Path) -> int:
     return kills
 
 
-def asked(folder: Path) -> tuple[int, int]:
-    """Inputs that the judge answered, and how many of them were another's repeat."""
-    seen: set[int] = set()
-    count = 0
+def answered(folder: Path) -> int:
+    """Inputs that the judge has answered, repeats included."""
     with (folder / "log").open(encoding="ascii") as log:
-        for count, line in enumerate(log, 1):  # noqa: B007, read below
-            seen.add(hash(line))
-    return count, count - len(seen)
+        return sum(1 for _ in log)
 
 
 def study(run: Study[JobKillsConfig]) -> str:
@@ -103,13 +99,13 @@ def study(run: Study[JobKillsConfig]) -> str:
         kills = killed(config, source, other)
         ended(start(config, source, whole), whole)
         texts = [(path / "out" / "selections.jsonl").read_bytes() for path in (whole, other)]
-        answered, twice = asked(other)
+        once, said = answered(whole), answered(other)
     found = {
         "kills": kills,
         "candidates": config.queries * config.candidates,
-        "answered": answered,
-        "twice": twice,
-        "twice_share": twice / answered,
+        "answered": said,
+        "twice": said - once,
+        "twice_share": (said - once) / once,
         "identical": "yes" if texts[0] == texts[1] else "no",
     }
     return run.write("kills", {"figures": found}, render)

@@ -15,5 +15,6 @@ def test_a_killed_job_is_compared_with_one_undisturbed(tmp_path: Path) -> None:
     assert main(["--config", str(config)]) == 0
     found = json.loads((tmp_path / "out" / "kills.json").read_text())["figures"]
     assert found["kills"] >= 1 and found["identical"] == "yes"
-    assert found["answered"] >= found["candidates"] == 160
+    assert found["candidates"] == 160
+    assert found["answered"] == 160 + found["twice"] and 0 <= found["twice"] <= 160
     assert "byte for byte" in (tmp_path / "out" / "kills.md").read_text()
