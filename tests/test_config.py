@@ -43,6 +43,7 @@ from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.sweep import SweepConfig
@@ -101,6 +102,7 @@ KINDS: dict[str, type[Block]] = {
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
+    "rendering": RenderingConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 
