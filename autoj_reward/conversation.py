@@ -47,6 +47,11 @@ def plain(turns: Sequence[Turn]) -> str:
     return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
 
 
+def question(query: str, turns: Sequence[Turn]) -> str:
+    """What the user asks: of a conversation the user's last turn."""
+    return next((turn.text for turn in reversed(turns) if turn.role == "user"), query)
+
+
 def turns_of(messages: Any) -> tuple[Turn, ...]:
     """The turns of messages, whatever their order. BadMessages for what is no message."""
     if not isinstance(messages, Iterable):

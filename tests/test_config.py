@@ -45,6 +45,7 @@ from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.jobs import JobSpeedConfig
+from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.sweep import SweepConfig
@@ -105,6 +106,7 @@ KINDS: dict[str, type[Block]] = {
     "client_time": ClientTimeConfig,
     "job_speed": JobSpeedConfig,
     "job_kills": JobKillsConfig,
+    "rendering": RenderingConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 

@@ -14,6 +14,7 @@ from autoj_reward.conversation import (
     before_response,
     messages_of,
     plain,
+    question,
     turns_of,
 )
 from autoj_reward.journal import judgement_key
@@ -111,6 +112,11 @@ def test_a_candidate_of_messages() -> None:
     assert item.query == several.query
     assert item.record()["messages"] == [user("a"), assistant("b"), user("c")]
     assert "query" not in item.record()
+
+
+def test_what_is_asked_last() -> None:
+    turns = turns_of([user("a"), assistant("b"), user("c"), assistant("d")])
+    assert question("all", turns) == "c" and question("all", ()) == "all"
 
 
 def test_a_text_that_reads_like_a_conversation_is_another_input() -> None:

@@ -25,6 +25,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from collections import Counter
     from dataclasses import asdict
 
+    from autoj_reward.conversation import question
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.files import write_jsonl
     from autoj_reward.io.rows import joined, read_queries, require_usable
@@ -34,7 +35,8 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
         raise ConfigError(f"--others-below {others_below:g}: a confidence is between 0 and 1")
     rows = read_queries(source)
     require_usable(rows, source, strict)
-    found = shipped_classifier().classify([row.query for row in rows.rows], others_below)
+    asked = [question(row.query, row.context.turns) for row in rows.rows]
+    found = shipped_classifier().classify(asked, others_below)
     pairs = zip(rows.rows, found, strict=True)
     write_jsonl(output, (joined(_fields(row), asdict(said)) for row, said in pairs))
     counts = Counter(said.scenario for said in found)

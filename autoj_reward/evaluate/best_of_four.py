@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.config import load_config
+from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.evaluate.ask import rate_all, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
@@ -22,6 +23,7 @@ from autoj_reward.evaluate.results import journal_path, judging_cost, save
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict, row_id, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
+from autoj_reward.models import context_asked
 from autoj_reward.types import Candidate, Judgement
 
 TIES = "Ties"
@@ -31,7 +33,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Responses to one query, the correct ones first."""
+    """Responses to one query, the correct ones first. context: for a judge that shows it."""
 
     line: int
     id: str | int | None
@@ -39,6 +41,7 @@ class Choice:
     subset: str
     responses: tuple[str, ...]
     correct: int
+    context: Context = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,10 @@ class Spread:
 def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]) -> int:
     """Accuracy by subset, and their mean."""
     checked = load_config(BestOfFourConfig, config, sets)
-    rows = drawn(read_choices(data), checked.sample, checked.seed)
     require_protocol(checked.judge, "single")
-    asked = [Candidate(row.query, response) for row in rows for response in row.responses]
+    wanted = context_asked(checked.judge, checked.columns, "single")
+    rows = drawn(read_choices(data, wanted), checked.sample, checked.seed)
+    asked = [Candidate(r.query, text, context=r.context) for r in rows for text in r.responses]
     found = rate_all(checked.judge, journal_path(checked, result), asked, "rating")
     values = _by_row(rows, found, checked.view)
     content = figures(rows, values, checked.draws)
@@ -80,7 +84,7 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     return 0
 
 
-def read_choices(source: str) -> tuple[Choice, ...]:
+def read_choices(source: str, asked: Sequence[Asked] = ()) -> tuple[Choice, ...]:
     """The rows of a file; InputError names every bad one."""
     seen = Unique()
 
@@ -91,7 +95,8 @@ def read_choices(source: str) -> tuple[Choice, ...]:
             raise BadField("id", f"{check.show(name)} in {TIES}: write ref:NUMBER or tied:NUMBER")
         right, wrong = texts(row, "chosen"), texts(row, "rejected")
         query = text(row, "prompt", blank=False)
-        return Choice(line, name, query, subset, (*right, *wrong), len(right))
+        known = check.context(row, asked)
+        return Choice(line, name, query, subset, (*right, *wrong), len(right), known)
 
     return read_strict(source, build)
 

@@ -92,6 +92,7 @@ class RankingConfig(EvaluateConfig):
 
 
 class BestOfFourConfig(EvaluateConfig):
-    """RewardBench 2. view: the number that ranks the candidates."""
+    """RewardBench 2. view: the number that ranks the candidates. columns: as of `PairsConfig`."""
 
     view: View = "expected"
+    columns: dict[str, str] = Field(default_factory=dict)

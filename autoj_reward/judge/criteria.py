@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from autoj_reward.context import Context
+from autoj_reward.conversation import question
 from autoj_reward.models import CRITERIA
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.rendering import criteria_text
@@ -17,7 +18,7 @@ def with_criteria(item: JudgeInput) -> JudgeInput:
     """The input with the criteria of its query's scenario, unless it brings its own."""
     if CRITERIA in item.context:
         return item
-    known = dict(item.context) | {CRITERIA: criteria_of(_asked(item))}
+    known = dict(item.context) | {CRITERIA: criteria_of(question(item.query, item.turns))}
     return replace(item, context=Context(known, item.turns))
 
 
@@ -38,9 +39,3 @@ def criteria_digest() -> str:
     texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
     files = [(SHIPPED / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
     return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]
-
-
-def _asked(item: JudgeInput) -> str:
-    """What the user asks: of a conversation the user's last turn."""
-    said = [turn.text for turn in item.turns if turn.role == "user"]
-    return said[-1] if said else item.query

@@ -8,6 +8,7 @@ from functools import cached_property
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
+from autoj_reward.context import NAME
 from autoj_reward.errors import InputRejected
 
 TEXT = "{text}"
@@ -69,9 +70,16 @@ class Turns(Block):
         return self._forged.sub(lambda m: f"{m[1]}{m[2][0]}\u200b{m[2][1:]}", text)
 
 
-PLAIN = Turns(
+class _AnyRole(Turns):
+    def around(self, role: str) -> tuple[str, str]:
+        if role in self.shown or not NAME.fullmatch(role):
+            return super().around(role)
+        return f"{role.capitalize()}: ", ""
+
+
+PLAIN = _AnyRole(
     user=f"User: {TEXT}", assistant=f"Assistant: {TEXT}", system=f"System: {TEXT}",
     tool=f"Tool: {TEXT}",
 )  # fmt: skip
-"""Of formats that have no turns of their own: `conversation.plain`, with what is forged broken
-up."""
+"""Of formats that have no turns of their own: `conversation.plain`, with what is forged broken up.
+A role that trainers made up goes by its name, which is a word."""

@@ -156,3 +156,16 @@ def test_the_format_that_the_page_builds(
     assert code == 0
     assert out == built[command] + "\n"
     assert [name for name in available() if f"`{name}`" not in page] == []
+
+
+def test_a_conversation_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "mine"
+    run(capsys, "judge", "new", str(folder), "--like", "equivalence")
+    turns = [("user", "Hi"), ("assistant", "Hello"), ("user", "12 * 12?"), ("assistant", "144")]
+    row = {"messages": [{"role": r, "content": c} for r, c in turns], "reference": "144"}
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(row) + "\n" + json.dumps(row | {"messages": row["messages"][1:]}))
+    typed = ["--input", str(source), "--format", str(folder), "--show"]
+    _, out, _ = run(capsys, "parse", *typed)
+    assert "User: Hi\n\nAssistant: Hello\n\nUser: 12 * 12?\n" in out
+    assert "[Response]\n144\n" in out and "messages[0].role" in out

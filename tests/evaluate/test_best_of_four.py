@@ -13,6 +13,7 @@ from autoj_reward import cli
 from autoj_reward.evaluate.best_of_four import Spread, credit, spread, ties_score
 from autoj_reward.evaluate.results import load
 from tests.evaluate_rows import pair, write
+from tests.formats import write_reference_format
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
 
@@ -75,6 +76,20 @@ def test_from_end_to_end(tmp_path: Path) -> None:
     ties = round(100 * (1 + 0.01 * math.tanh(4 / 1 - 1)), 2)
     assert found["groups"]["Ties"]["accuracy"] == ties
     assert found["overall"]["accuracy"] == round((50 + ties) / 2, 2)
+
+
+def test_a_judge_is_shown_the_rows_reference(tmp_path: Path, capsys: Any) -> None:
+    marks = write_reference_format(tmp_path / "marks")
+    known = row(1, "Math", ["xxxxx"], ["x"]) | {"answer": 5}
+    out = str(tmp_path / "o.json")
+    sets = [*FAKE, "--set", f"judge.format={marks}", "--set", "columns.reference=answer"]
+    typed = ["evaluate", "best-of-four", "--data", write(tmp_path / "r.jsonl", [known])]
+    assert cli.main([*typed, "--json", out, *sets, "--set", "view=rating"]) == 0
+    assert load(out)["groups"]["Math"]["accuracy"] == 100.0
+    lacks = write(tmp_path / "lacks.jsonl", [known, row(2, "Math", ["a"], ["b"])])
+    typed[3] = lacks
+    assert cli.main([*typed, "--json", str(tmp_path / "p.json"), *sets]) == 1
+    assert "lacks.jsonl:2: field 'answer': missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
