@@ -58,6 +58,7 @@ MODULES = {
     "autoj_reward.commands.classify": {"classify": "name the scenario of every query"},
     "autoj_reward.commands.scenarios": {"scenarios": "list the scenarios, or show one"},
     "autoj_reward.commands.serve": {"serve": "serve a judge over HTTP"},
+    "autoj_reward.commands.watch": {"watch": "show a run in the browser, while it runs or after"},
     "autoj_reward.commands.judge": {"judge new": "write a judge format to start from"},
     "autoj_reward.commands.journal": {
         "journal stats": "what a journal holds, and its size",

@@ -41,10 +41,10 @@ def chromium() -> str | None:
 
 
 class Page:
-    """One page of a browser of its own. `problems` holds errors of the page and blocked loads;
-    `requests` every address that it asked for."""
+    """One page of a browser of its own, of a file or an address. `problems` holds errors of the
+    page and blocked loads; `requests` every address that it asked for."""
 
-    def __init__(self, path: Path, profile: Path) -> None:
+    def __init__(self, place: Path | str, profile: Path) -> None:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         ends = (str(to_browser), str(from_browser))
@@ -62,7 +62,7 @@ class Page:
         self.problems: list[str] = []
         self.requests: list[str] = []
         try:
-            self._open(path.as_uri())
+            self._open(place.as_uri() if isinstance(place, Path) else place)
         except BaseException:
             self.close()
             raise

@@ -33,6 +33,7 @@ STAGES = (
     ("client",),
     ("trainer",),
     ("edge",),
+    ("watch",),
     ("evaluate",),
     ("training", "collect"),
     ("commands",),

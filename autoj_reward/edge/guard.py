@@ -10,6 +10,7 @@ import hmac
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 
 from autoj_reward.edge.intake import Intake, Limits
 from autoj_reward.edge.metrics import Metrics
@@ -26,12 +27,20 @@ CLIENT_GONE = 499
 
 
 class Guard:
-    """An ASGI app around another. intake: the requests under way."""
+    """An ASGI app around another. public: paths that need no token. intake: the requests under
+    way."""
 
-    def __init__(self, app: App, token: str, metrics: Metrics, limits: Limits) -> None:
+    def __init__(
+        self,
+        app: App,
+        token: str,
+        metrics: Metrics,
+        limits: Limits,
+        public: Sequence[str] = PUBLIC,
+    ) -> None:
         if not token:
             raise ConfigError("a reward service needs a token that is not empty")
-        self._app, self._token = app, token.encode()
+        self._app, self._token, self._public = app, token.encode(), public
         self._metrics, self._limits = metrics, limits
         self.intake = Intake(metrics, limits)
 
@@ -56,7 +65,7 @@ class Guard:
             found = scope.get("route")
             route, seconds = getattr(found, "path", "other"), time.monotonic() - started
             self._metrics.answered(route, answer.status or CLIENT_GONE, seconds)
-            if route not in PUBLIC:
+            if route not in self._public:
                 facts = {
                     "method": scope["method"],
                     "route": route,
@@ -71,7 +80,7 @@ class Guard:
     async def _handle(
         self, scope: Message, headers: dict[str, str], receive: Receive, answer: Answer
     ) -> None:
-        if scope["path"] in PUBLIC:
+        if scope["path"] in self._public:
             await self._app(scope, receive, answer.send)
             return
         given = presented(headers.get("authorization", "")).encode("utf-8", "replace")

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.io.files import cannot_write, write_text
 
 CLAIM = ".claim"
+LOCK = "hhqqi4x"
+"""Linux' `struct flock`."""
 _KEPT: dict[Path, int] = {}
 """Claims of this process until it ends, and their open files."""
 
@@ -67,6 +70,19 @@ def judged_by(judge: str, output: Path, result: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
+
+
+def holder(path: Path) -> int | None:
+    """The process of this machine that holds a claim: another one than this, or None. It only
+    looks; a process that holds a claim itself must not, since any close ends its locks."""
+    question = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with path.open("rb") as file:
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, question)
+    except OSError:
+        return None
+    kind, *_, process = struct.unpack(LOCK, answer)
+    return None if kind == fcntl.F_UNLCK else process
 
 
 def _locked(path: Path, output: Path) -> int:

@@ -18,7 +18,8 @@ import pytest
 from autoj_reward import cli
 from autoj_reward.config import ScoreConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.io.claims import claim, judged_by
+from autoj_reward.io.claims import CLAIM, claim, judged_by
+from autoj_reward.io.claims import holder as holder_of
 
 HOLD = """
 import sys, time
@@ -65,7 +66,10 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_holds_nothing(
 ) -> None:
     result = tmp_path / name
     output = result.parent if "/" in name else result
+    path = output / CLAIM if "/" in name else output.with_name(f".{output.name}{CLAIM}")
+    assert holder_of(path) is None and not path.exists()
     with holder(output, result, how) as other:
+        assert holder_of(path) == other.pid
         said = (
             f"{output}: another run is at work there (process {other.pid} on {os.uname().nodename})"
         )
@@ -73,6 +77,7 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_holds_nothing(
             with pytest.raises(ConfigError, match=re.escape(said)):
                 take(output, result, how)
         other.send_signal(signal.SIGKILL)
+    assert holder_of(path) is None
     take(output, result, how)
     take(output, result, how)
 

@@ -1,0 +1,128 @@
+"""A journal as those read it who never write: what is new since the last look, and rows by key."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.errors import JournalError
+from autoj_reward.journal.records import digest, judgement_of
+from autoj_reward.journal.tables import JUDGED
+from autoj_reward.journal.texts import Texts
+from autoj_reward.types import JudgeInput, Judgement
+
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+IS_THERE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'judgements'"
+NEXT = "SELECT {0}, key, at FROM judgements WHERE {0} > ? ORDER BY {0} LIMIT ?"
+
+Known = Callable[[Sequence[str]], Mapping[str, float]]
+"""The times of those keys that the caller has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One judgement on record. at: when it was made, seconds of the Unix epoch."""
+
+    key: str
+    at: float
+    judge: str
+    item: JudgeInput
+    judgement: Judgement
+
+
+class Reader:
+    """Reads one journal file beside its writers. damaged: rows that are not as they were written.
+
+    Each look opens the file anew. One that nobody has open is read as it lies, so that no file
+    appears beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged: set[str] = set()
+        self._last: int | str | None = None
+        self._again: int | str | None = None
+        self._left: object = None
+
+    def newer(self, most: int, known: Known) -> list[Entry]:
+        """What the caller does not have, or not as it is: `most` or so at a time, and none once it
+        has all. JournalError for a file that cannot be read."""
+        now = [_stamp(path) for path in (self.path, _log(self.path))]
+        if now == self._left:
+            return []
+        with self._opened() as db:
+            made = db.execute(IS_THERE).fetchone()
+            if made is None:
+                return []
+            # Tables of before have no row ids, and their keys are in no order of time.
+            column, start = ("key", "") if "WITHOUT ROWID" in made[0].upper() else ("rowid", 0)
+            step = NEXT.format(column)
+            found = db.execute(step, (start if self._last is None else self._last, most)).fetchall()
+            if found:
+                self._last = found[-1][0]
+                return self._rows(db, [key for _, key, _ in found])
+            # A judgement may take the place of one that failed: a round over what was there.
+            again = start if self._again is None else self._again
+            found = db.execute(step, (again, 4 * most)).fetchall()
+            self._again = found[-1][0] if found else None
+            self._left = now if not found else None
+            times = known([key for _, key, _ in found])
+            changed = [key for _, key, at in found if times.get(key) != at]
+            return self._rows(db, [key for key in changed if key not in self.damaged])
+
+    def entries(self, keys: Sequence[str]) -> dict[str, Entry]:
+        """The rows with these keys, as far as they are there and can be read."""
+        with self._opened() as db:
+            return {entry.key: entry for entry in self._rows(db, keys)}
+
+    def _rows(self, db: sqlite3.Connection, keys: Sequence[str]) -> list[Entry]:
+        [(made,)] = db.execute(IS_THERE)
+        wanted = JUDGED if "checksum" in made else JUDGED.replace("checksum", "NULL")
+        texts = Texts(lambda sql, values: db.execute(sql, values).fetchall())
+        found: dict[str, Entry] = {}
+        for start in range(0, len(keys), 500):
+            chunk = keys[start : start + 500]
+            marks = ",".join("?" * len(chunk))
+            for row in db.execute(f"{wanted} WHERE key IN ({marks})", chunk):
+                if entry := self._entry(texts, row):
+                    found[entry.key] = entry
+        return [found[key] for key in keys if key in found]
+
+    def _entry(self, texts: Texts, row: tuple[Any, ...]) -> Entry | None:
+        key, judge, *_, at, checksum = row
+        try:
+            if checksum is None or checksum == digest(*row[:-1]):
+                item, said = texts.read_judged(row)
+                return Entry(key, at, judge, item, judgement_of(said))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            pass
+        self.damaged.add(key)
+        return None
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        mode = "mode=ro" if _log(self.path).exists() else "mode=ro&immutable=1"
+        address = f"{self.path.absolute().as_uri()}?{mode}"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=5)) as db:
+                db.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+                yield db
+        except BROKEN as error:
+            raise JournalError(f"journal {self.path}: cannot be read: {error}") from error
+
+
+def _log(path: Path) -> Path:
+    """Its write-ahead log, which is there while somebody has the journal open, or was killed."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        told = path.stat()
+    except OSError:
+        return None
+    return told.st_mtime_ns, told.st_size

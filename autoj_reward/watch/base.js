@@ -1,0 +1,105 @@
+// Texts reach the page by textContent alone: whatever they hold, they stay text.
+
+const byId = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const KEY = "autoj-watch";
+
+function element(kind, className, ...inside) {
+  const made = document.createElement(kind);
+  if (className) made.className = className;
+  made.append(...inside.filter((part) => part !== null && part !== undefined));
+  return made;
+}
+
+function drawn(kind, attributes, text) {
+  const made = document.createElementNS(SVG, kind);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function button(text, className, action) {
+  const made = element("button", className, text);
+  made.type = "button";
+  made.addEventListener("click", action);
+  return made;
+}
+
+function options(select, pairs) {
+  const kept = select.value;
+  const same = (option, n) => pairs[n] && option.value === pairs[n][0] && option.text === pairs[n][1];
+  if (select.options.length === pairs.length && [...select.options].every(same)) return;
+  select.replaceChildren(
+    ...pairs.map(([value, text]) => {
+      const made = element("option", "", text);
+      made.value = value;
+      return made;
+    }),
+  );
+  if (pairs.some(([value]) => value === kept)) select.value = kept;
+}
+
+// The token comes behind the # of the address, and leaves it at once.
+function token() {
+  const given = location.hash.slice(1);
+  if (given) {
+    sessionStorage.setItem(KEY, given);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(KEY) || "";
+}
+
+async function ask(name, question = {}) {
+  const wanted = new URLSearchParams(question).toString();
+  const headers = { Authorization: `Bearer ${token()}` };
+  const answer = await fetch(`api/${name}?${wanted}`, { headers, cache: "no-store" });
+  const told = await answer.json();
+  if (answer.ok) return told;
+  const error = new Error(told.detail || `the answer was ${answer.status}`);
+  error.status = answer.status;
+  throw error;
+}
+
+const DASH = "–";
+const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
+
+function num(value, digits = 2) {
+  return known(value) ? value.toLocaleString("en", { maximumFractionDigits: digits }) : DASH;
+}
+
+function count(value) {
+  if (!known(value) || value < 100000) return num(value, 0);
+  const [unit, size] = value >= 1e9 ? ["B", 1e9] : value >= 1e6 ? ["M", 1e6] : ["k", 1e3];
+  return `${(value / size).toPrecision(3)} ${unit}`;
+}
+
+// A share of 0 to 1, which reads 0 % or 100 % only when it is so.
+function percent(share) {
+  if (!known(share)) return DASH;
+  if (share > 0 && share < 0.001) return "<0.1 %";
+  if (share > 0.999 && share < 1) return ">99.9 %";
+  return `${num(100 * share, 1)} %`;
+}
+
+function rate(value) {
+  if (!known(value)) return DASH;
+  return value >= 100 ? num(value, 0) : String(Number(value.toPrecision(3)));
+}
+
+function duration(seconds) {
+  if (!known(seconds)) return DASH;
+  const s = Math.round(seconds);
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+function clock(at, days = false) {
+  const day = days ? { month: "short", day: "numeric" } : {};
+  return new Date(1000 * at).toLocaleString("en", { hour: "2-digit", minute: "2-digit", hour12: false, ...day });
+}
+
+const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
+const share = (part, whole) => (whole > 0 ? part / whole : null);
+const words = (name) => name.replaceAll("_", " ");

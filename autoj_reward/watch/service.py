@@ -1,0 +1,112 @@
+"""`autoj watch RUN`: one page over a run's record, on this machine alone, until SIGINT or SIGTERM.
+
+The page holds nothing of the run and needs no token. What it shows it asks for with one, which
+stands behind the `#` of the printed address: a browser sends that part to nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.edge.guard import Guard
+from autoj_reward.edge.intake import Limits
+from autoj_reward.edge.metrics import Metrics
+from autoj_reward.edge.service import listen
+from autoj_reward.errors import InputError
+from autoj_reward.logs import LOG
+from autoj_reward.watch.answers import Answers, as_text
+from autoj_reward.watch.page import document, headers
+from autoj_reward.watch.run import Run
+
+HOST = "127.0.0.1"
+LOOK_S = 1.0
+"""Seconds between two looks at the run's files."""
+REQUESTS = 64
+
+
+def main(path: str, port: int) -> int:
+    """Serve the page of a run until SIGINT or SIGTERM."""
+    run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
+    with listen(HOST, port) as listening:
+        address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
+        server = _server(make_app(run, token), listening)
+        serving = threading.Thread(target=_serve, args=(server, end), name="autoj-watch")
+
+        def stop(number: int, frame: Any) -> None:
+            server.should_exit = True
+            end.set()
+
+        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        serving.start()
+        print(f"{path}: {address}", flush=True)
+        try:
+            _follow(run, end)
+        finally:
+            server.should_exit = True
+            serving.join()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    return 0
+
+
+def _server(app: Guard, listening: socket.socket) -> EdgeServer:
+    options = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    room = places(REQUESTS)
+    return EdgeServer(options, Connections(listening, room.most), app.intake.drain)
+
+
+def _serve(server: EdgeServer, end: threading.Event) -> None:
+    try:
+        server.run()
+    finally:
+        end.set()
+
+
+def _follow(run: Run, end: threading.Event) -> None:
+    """Read the run's files until the end."""
+    while not end.is_set():
+        try:
+            more = run.refresh()
+        except Exception as error:  # a file of a kind that was not foreseen must not end the page
+            LOG.exception("the run cannot be read")
+            run.trouble, more = f"{type(error).__name__}: {error}", False
+        if not more:
+            end.wait(LOOK_S)
+
+
+def make_app(run: Run, token: str) -> Guard:
+    """The page, and under `/api` what it shows, for those who have the token."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    answers, page = Answers(run), document()
+
+    @app.get("/")
+    def show() -> Response:
+        return Response(page, headers=headers(), media_type="text/html")
+
+    @app.get("/api/{name}")
+    def ask(name: str, request: Request) -> Response:
+        try:
+            found = answers.answer(name, dict(request.query_params))
+        except InputError as error:
+            return Response(as_text({"detail": str(error)}), 422, media_type="application/json")
+        plain = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return Response(as_text(found), headers=plain, media_type="application/json")
+
+    return Guard(app, token, Metrics(), Limits(requests=REQUESTS), public=("/",))

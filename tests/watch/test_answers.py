@@ -1,0 +1,302 @@
+"""What the page is told: filters, orders, search, pairs, whatever the texts hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.types import Outcome, Verdict
+from autoj_reward.watch.answers import Answers, as_text
+from autoj_reward.watch.details import CUT
+from autoj_reward.watch.run import Run
+from tests.watch.conftest import JUDGE, Record
+
+
+@pytest.fixture
+def asked(record: Record) -> Answers:
+    """Four queries: apart, tied, failed in part, compared."""
+    record.rate("apart", "good", 9, expected=8.5, critique="It names Rayleigh scattering.")
+    record.rate("apart", "bad", 2, expected=2.5, critique="It names nothing.")
+    record.rate("apart", "fair", 5, expected=5.1)
+    record.rate("tied", "a", 6, expected=6.2)
+    record.rate("tied", "b", 6, expected=5.8)
+    record.rate("partly", "ok", 4, flags=("planted_verdict",))
+    record.rate("partly", "cut", outcome=Outcome.TRUNCATED, reason="no rating slot")
+    record.rate("paired", "x", 7)
+    record.rate("paired", "y", 7)
+    record.compare("paired", "x", "y", Verdict.FIRST, "X says more.")
+    record.compare("paired", "y", "x", Verdict.SECOND)
+    return answers(record.folder)
+
+
+def answers(folder: Path) -> Answers:
+    run = Run(folder)
+    while run.refresh():
+        pass
+    return Answers(run)
+
+
+def queries(asked: Answers, **given: str) -> list[str]:
+    return [row["text"] for row in asked.answer("queries", given)["rows"]]
+
+
+def number_of(asked: Answers, query: str) -> str:
+    rows = asked.answer("queries", {"search": query})["rows"]
+    return str(rows[0]["id"])
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        pytest.param({"order": "oldest"}, ["apart", "tied", "partly", "paired"], id="oldest"),
+        pytest.param({"order": "newest"}, ["paired", "partly", "tied", "apart"], id="newest"),
+        pytest.param({"order": "highest"}, ["apart", "paired", "tied", "partly"], id="highest"),
+        pytest.param({"order": "lowest"}, ["apart", "partly", "tied", "paired"], id="lowest"),
+        pytest.param({"order": "spread"}, ["apart", "tied", "partly", "paired"], id="spread"),
+        pytest.param({"order": "failures", "outcome": "truncated"}, ["partly"], id="outcome"),
+        pytest.param({"flag": "planted_verdict"}, ["partly"], id="flag"),
+        pytest.param({"flag": "unheard of"}, [], id="no such flag"),
+        pytest.param({"outcome": "ok", "search": "RAYLEIGH"}, ["apart"], id="critique"),
+        pytest.param({"search": "x says more"}, ["paired"], id="critique of a comparison"),
+        pytest.param({"search": "rating slot"}, ["partly"], id="reason"),
+        pytest.param({"search": "no such words"}, [], id="nothing"),
+    ],
+)
+def test_queries_are_sorted_filtered_and_searched(
+    asked: Answers, given: dict[str, str], found: list[str]
+) -> None:
+    assert queries(asked, **given) == found
+
+
+def test_a_line_of_the_list(asked: Answers) -> None:
+    [row] = asked.answer("queries", {"search": "rayleigh"})["rows"]
+    assert row["values"] == [2, 5, 9]
+    assert (row["best"], row["worst"], row["candidates"], row["failed"]) == (9, 2, 3, 0)
+    [row] = asked.answer("queries", {"search": "rayleigh", "view": "expected"})["rows"]
+    assert row["values"] == [2.5, 5.1, 8.5]
+
+
+def test_pages_follow_each_other(record: Record) -> None:
+    for n in range(45):
+        record.rate(f"query {n}", "r", 5)
+    asked, start, found = answers(record.folder), 0, []
+    while start is not None:
+        told = asked.answer("queries", {"order": "oldest", "start": str(start)})
+        found += [row["text"] for row in told["rows"]]
+        start = told["next"]
+    assert found == [f"query {n}" for n in range(45)]
+
+
+def test_a_search_says_how_far_it_came(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(60):
+        record.rate(f"query {n}", "needle" if n == 59 else "hay", 5)
+    asked, start, looks, found = answers(record.folder), 0, 0, []
+    ticks = iter(range(1000))
+    monkeypatch.setattr("autoj_reward.watch.search.time.monotonic", lambda: next(ticks) * 0.6)
+    while start is not None:
+        given = {"search": "needle", "order": "oldest", "start": str(start)}
+        told = asked.answer("queries", given)
+        found += [row["text"] for row in told["rows"]]
+        start, looks = told["next"], looks + 1
+    assert found == ["query 59"]
+    assert looks == 3  # a stretch of 25 a second
+
+
+def test_a_query_with_its_best_first(asked: Answers) -> None:
+    told = asked.answer("query", {"id": number_of(asked, "rayleigh")})
+    assert told["text"] == "apart"
+    assert [c["text"] for c in told["candidates"]] == ["good", "fair", "bad"]
+    assert told["candidates"][0]["values"] == {"rating": 9, "expected": 8.5, "direct": None}
+
+
+def test_equal_ratings_are_ordered_by_the_expected_one(asked: Answers) -> None:
+    told = asked.answer("query", {"id": number_of(asked, "tied")})
+    assert [c["text"] for c in told["candidates"]] == ["a", "b"]
+
+
+def test_two_candidates_and_what_each_order_said(asked: Answers) -> None:
+    number = number_of(asked, "x says more")
+    one, two = (c["name"] for c in asked.answer("query", {"id": number})["candidates"])
+    told = asked.answer("pair", {"id": number, "one": one, "two": two})
+    assert [c["response"] for c in told["candidates"]] == ["x", "y"]
+    assert [len(c["judgements"]) for c in told["candidates"]] == [1, 1]
+    said = [(c["one"], c["two"], c["verdict"], c["critique"]) for c in told["comparisons"]]
+    assert said == [(one, two, "first", "X says more."), (two, one, "second", "")]
+
+
+def test_a_run_that_only_compares(record: Record) -> None:
+    record.compare("q", "left", "right", Verdict.TIE)
+    asked = answers(record.folder)
+    [row] = asked.answer("queries", {})["rows"]
+    told = asked.answer("query", {"id": str(row["id"])})
+    assert [c["text"] for c in told["candidates"]] == ["left", "right"]
+    assert asked.answer("run", {})["verdicts"] == {"tie": 1}
+    one, two = (c["name"] for c in told["candidates"])
+    pair = asked.answer("pair", {"id": str(row["id"]), "one": one, "two": two})
+    assert [c["response"] for c in pair["candidates"]] == ["left", "right"]
+    assert len(pair["comparisons"]) == 1
+
+
+def test_the_figures_of_a_run(asked: Answers) -> None:
+    told = asked.answer("run", {})
+    assert (told["judged"], told["failed"], told["state"]) == (11, 1, "unknown")
+    assert told["kinds"] == {"rating": 9, "comparison": 2}
+    assert told["views"]["rating"]["pair_tie_rate"] == 2 / 5
+    assert told["views"]["rating"]["tie_rate"] == 2 / 3
+    assert told["ratings"] == [(2.0, 1), (4.0, 1), (5.0, 1), (6.0, 2), (7.0, 2), (9.0, 1)]
+    assert told["all_flags"] == ["planted_verdict"]
+    assert told["summary"] is None and told["training"] is None
+
+
+def test_a_failure_that_was_judged_again_is_counted_once(record: Record) -> None:
+    record.rate("q", "r", outcome=Outcome.UNAVAILABLE, reason="gone")
+    run = Run(record.folder)
+    run.refresh()
+    asked = Answers(run)
+    assert asked.answer("run", {})["failed"] == 1
+    record.rate("q", "r", 8)
+    run.refresh()
+    run.refresh()
+    told = asked.answer("run", {})
+    assert (told["judged"], told["failed"], told["outcomes"]) == (1, 0, {"ok": 1})
+    assert queries(asked, outcome="unavailable") == []
+
+
+def test_several_judges_are_kept_apart(record: Record) -> None:
+    record.rate("q", "r", 3, judge="first judge")
+    record.rate("q", "r", 9, judge="second judge")
+    asked = answers(record.folder)
+    told = asked.answer("run", {})
+    assert told["judges"] == ["first judge", "second judge"]
+    assert (told["judge"], told["mean"]) == (1, 9)
+    assert asked.answer("run", {"judge": "0"})["mean"] == 3
+
+
+HOSTILE = "</script><script>alert(1)</script>\u202e\x00\ud800"
+
+
+def test_hostile_texts_travel_as_visible_text(record: Record) -> None:
+    judge = HOSTILE.replace("\ud800", "")
+    record.rate(HOSTILE, HOSTILE, 3, critique=HOSTILE, flags=(HOSTILE,), judge=judge)
+    asked = answers(record.folder)
+    number = str(asked.answer("queries", {})["rows"][0]["id"])
+    name = asked.answer("query", {"id": number})["candidates"][0]["name"]
+    for told in (
+        asked.answer("run", {}),
+        asked.answer("query", {"id": number}),
+        asked.answer("pair", {"id": number, "one": name}),
+    ):
+        text = as_text(told)
+        assert text.isascii()
+        assert not any(bad in text for bad in ("\\u202e", "\\u0000", "\\ud800"))
+    critique = asked.answer("pair", {"id": number, "one": name})["candidates"][0]["judgements"][0]
+    assert critique["critique"] == "</script><script>alert(1)</script>\ufffd\u2400\ufffd"
+
+
+def test_texts_without_an_end_are_cut(record: Record) -> None:
+    record.rate("q " * CUT, "r" * 10**6, 3, critique="c" * 10**6)
+    asked = answers(record.folder)
+    number = str(asked.answer("queries", {})["rows"][0]["id"])
+    told = asked.answer("query", {"id": number})
+    name = told["candidates"][0]["name"]
+    pair = asked.answer("pair", {"id": number, "one": name})
+    assert pair["candidates"][0]["response"].endswith("… 960,000 more characters")
+    assert len(as_text(told)) + len(as_text(pair)) < 4 * CUT
+
+
+def test_a_query_with_many_candidates_names_its_ends(record: Record) -> None:
+    said = [(n % 97) / 10 for n in range(450)]
+    for n, rating in enumerate(said):
+        record.rate("q", f"r{n}", rating)
+    asked = answers(record.folder)
+    told = asked.answer("query", {"id": "1"})
+    values = [c["values"]["rating"] for c in told["candidates"]]
+    assert told["total"] == 450
+    assert values == sorted(said, reverse=True)[:100] + sorted(said, reverse=True)[-100:]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        pytest.param("nothing", {}, "ask for one of run, queries", id="unknown question"),
+        pytest.param("queries", {"order": "at; DROP TABLE asked"}, "none of newest", id="order"),
+        pytest.param("queries", {"view": "worst"}, "none of rating", id="view"),
+        pytest.param("queries", {"start": "-1"}, "no number", id="negative"),
+        pytest.param("queries", {"start": "9" * 20}, "no number", id="huge"),
+        pytest.param("run", {"judge": "7"}, "no judge 7", id="judge"),
+        pytest.param("query", {"id": "999"}, "no query 999", id="query"),
+        pytest.param("query", {}, "no query 0", id="no id"),
+    ],
+)
+def test_questions_that_are_none(
+    asked: Answers, name: str, given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        asked.answer(name, given)
+
+
+def test_names_that_are_not_there_find_nothing(asked: Answers) -> None:
+    told = asked.answer("pair", {"id": "1", "one": "12", "two": "x' OR 1"})
+    assert [c["judgements"] for c in told["candidates"]] == [[], []]
+
+
+def test_a_run_in_which_nothing_is_judged(tmp_path: Path) -> None:
+    asked = answers(tmp_path)
+    told = asked.answer("run", {})
+    assert (told["judged"], told["judges"], told["series"]) == (0, [], [])
+    assert asked.answer("queries", {}) == {"total": 0, "next": None, "rows": []}
+    assert asked.answer("curves", {}) == {"curves": {}}
+    json.loads(as_text(told))
+
+
+def test_no_run_is_said_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run is there: name the output of best-of-n"):
+        Run(tmp_path / "runs" / "none")
+
+
+def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
+    made = Record(tmp_path, "judged.jsonl.journal.sqlite")
+    made.rate("q", "r", 5)
+    made.journal.close()
+    (tmp_path / "judged.jsonl.summary.json").write_text('{"rows": 1, "left_out": [{}]}')
+    for path in (tmp_path / "judged.jsonl", tmp_path / "judged.jsonl.journal.sqlite"):
+        assert answers(path).answer("run", {})["judged"] == 1
+    told = answers(tmp_path / "judged.jsonl").answer("run", {})
+    assert told["summary"] == {
+        "rows": 1, "rules": {}, "seconds": {}, "curve": [], "left_out": 1,
+    }  # fmt: skip
+    assert told["state"] == "finished"
+
+
+def test_the_journals_of_shards_are_one_run(tmp_path: Path) -> None:
+    for n in range(3):
+        made = Record(tmp_path / f"shard-{n}")
+        made.rate(f"query {n}", "r", n + 1)
+        made.journal.close()
+    asked = answers(tmp_path)
+    assert asked.answer("run", {})["judged"] == 3
+    assert queries(asked, order="oldest") == ["query 0", "query 1", "query 2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"curve": {"1": 2}, "rules": 7, "queries": "many"}', '{"curve": [[1], "a"]}'],
+    ids=["empty", "a list", "half written", "other types", "no points"],
+)
+def test_a_summary_of_another_version(record: Record, text: str) -> None:
+    record.rate("q", "r", 5)
+    (record.folder / "summary.json").write_text(text)
+    told: dict[str, Any] = answers(record.folder).answer("run", {})
+    assert told["judged"] == 1
+    assert (told["summary"] or {"rules": {}, "curve": []})["curve"] == []
+    assert JUDGE in told["judges"]
+
+
+def test_a_journal_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_text("no journal\n" * 100)
+    told = answers(tmp_path).answer("run", {})
+    assert "journal.sqlite: cannot be read" in told["trouble"]

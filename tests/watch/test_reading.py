@@ -1,0 +1,174 @@
+"""A journal read beside its writers, without a trace."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from autoj_reward.errors import JournalError
+from autoj_reward.journal import Journal
+from autoj_reward.journal.reading import Entry, Reader
+from autoj_reward.types import Outcome
+from tests.watch.conftest import JUDGE, Record
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "journal.sql"
+KILLED = """
+import os, sys
+from pathlib import Path
+from autoj_reward.journal import Journal
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+journal = Journal(Path(sys.argv[1]))
+journal.put("j", JudgeInput("q", ("r",)), Judgement(Outcome.OK, rating=Rating(4)))
+os.kill(os.getpid(), 9)
+"""
+
+
+class Caller:
+    """One who keeps what a reader gave."""
+
+    def __init__(self, path: Path) -> None:
+        self.reader = Reader(path)
+        self.has: dict[str, Entry] = {}
+
+    def known(self, keys: Sequence[str]) -> dict[str, float]:
+        return {key: self.has[key].at for key in keys if key in self.has}
+
+    def look(self, most: int = 500, looks: int = 1) -> list[str]:
+        """The responses that are new, or changed."""
+        found = []
+        for _ in range(looks):
+            new = self.reader.newer(most, self.known)
+            self.has |= {entry.key: entry for entry in new}
+            found += [entry.item.responses[0] for entry in new]
+        return found
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+
+@pytest.fixture
+def caller(record: Record) -> Caller:
+    return Caller(record.journal.path)
+
+
+def test_what_is_new_while_it_is_written(record: Record, caller: Caller) -> None:
+    assert caller.look() == []
+    for n in range(5):
+        record.rate("q", f"r{n}", n + 1)
+    assert caller.look(most=3) == ["r0", "r1", "r2"]
+    assert caller.look(most=3) == ["r3", "r4"]
+    assert caller.look(looks=3) == []
+    record.rate("q", "r5", 6, critique="later")
+    assert caller.look() == ["r5"]
+    [entry] = [entry for entry in caller.has.values() if entry.item.responses == ("r5",)]
+    assert (entry.judge, entry.item.query, entry.judgement.critique) == (JUDGE, "q", "later")
+
+
+def test_a_failure_that_was_judged_again(record: Record, caller: Caller) -> None:
+    record.rate("q", "r", outcome=Outcome.UNAVAILABLE)
+    assert caller.look(looks=3) == ["r"]
+    record.rate("q", "r", 7)
+    assert caller.look(looks=3) == ["r"]
+    assert [entry.judgement.view("rating") for entry in caller.has.values()] == [7]
+
+
+def test_a_journal_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(GOLDEN.read_text(encoding="utf-8"))
+    db.close()
+    with sqlite3.connect(path) as db:
+        [(held,)] = db.execute("SELECT count(*) FROM judgements").fetchall()
+    db.close()
+    caller = Caller(path)
+    assert len(caller.look(most=2, looks=held)) == held > 1
+    made = Record(tmp_path)
+    made.rate("a new query", "a new response", 5)
+    assert caller.look(looks=held) == ["a new response"]
+    made.journal.close()
+
+
+def test_reading_leaves_no_trace(record: Record, caller: Caller) -> None:
+    record.rate("q", "r", 5)
+    record.journal.close()
+    before = files(record.folder)
+    assert caller.look(looks=2) == ["r"]
+    assert files(record.folder) == before
+
+
+def test_reading_beside_a_writer_changes_nothing_of_its_own(record: Record, caller: Caller) -> None:
+    record.rate("q", "r", 5)
+    before = files(record.folder)
+    assert caller.look(looks=2) == ["r"]
+    after = files(record.folder)
+    shared = "journal.sqlite-shm"  # who reads where: SQLite's locks, and no part of the record
+    assert {k: v for k, v in before.items() if k != shared} == {
+        k: v for k, v in after.items() if k != shared
+    }
+
+
+def test_a_reader_in_the_midst_holds_up_no_writer(record: Record, caller: Caller) -> None:
+    record.rate("q", "r0", 5)
+    with caller.reader._opened() as db:
+        rows = db.execute("SELECT key FROM judgements")
+        rows.fetchone()
+        record.rate("q", "r1", 5)
+    assert caller.look() == ["r0", "r1"]
+
+
+def test_what_a_killed_writer_left(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -9
+    assert path.with_name("journal.sqlite-wal").stat().st_size > 0
+    assert Caller(path).look() == ["r"]
+    journal = Journal(path)
+    assert len(list(journal.export())) == 1
+    journal.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(record: Record, caller: Caller) -> None:
+    record.rate("q", "r", 5)
+    record.journal.close()
+    record.folder.chmod(0o555)
+    assert caller.look() == ["r"]
+    record.folder.chmod(0o755)
+
+
+def test_a_damaged_row_is_left_out_and_named(record: Record, caller: Caller) -> None:
+    record.rate("q", "r0", 5)
+    record.rate("q", "r1", 5)
+    record.journal.close()
+    with sqlite3.connect(record.journal.path) as db:
+        db.execute("UPDATE judgements SET outcome = 'truncated' WHERE rowid = 1")
+    db.close()
+    assert caller.look(looks=4) == ["r1"]
+    assert len(caller.reader.damaged) == 1
+
+
+def test_files_that_are_no_journals(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE t (a)")
+    db.close()
+    assert Caller(other).look() == []
+    text = tmp_path / "text.sqlite"
+    text.write_text("not a database, but long enough to be taken for one\n" * 40)
+    with pytest.raises(JournalError, match=r"text.sqlite: cannot be read: file is not a database"):
+        Caller(text).look()
+
+
+def test_rows_by_key(record: Record, caller: Caller) -> None:
+    record.rate("q", "r0", 5)
+    caller.look()
+    [key] = caller.has
+    assert list(caller.reader.entries([key, "0" * 64])) == [key]
