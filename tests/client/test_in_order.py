@@ -9,7 +9,8 @@ from autoj_reward.client.in_order import in_order
 
 
 async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_needed() -> None:
-    taken, under_way, most, done = 0, 0, 0, []
+    taken = under_way = most = 0
+    done: list[int] = []
 
     def items() -> Iterator[int]:
         nonlocal taken
@@ -35,7 +36,9 @@ async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_nee
 
 
 async def test_one_that_is_late_holds_up_no_more_than_as_many_again() -> None:
-    late, taken, done = asyncio.Event(), [], []
+    late = asyncio.Event()
+    taken: list[int] = []
+    done: list[int] = []
 
     async def work(item: int) -> int:
         taken.append(item)

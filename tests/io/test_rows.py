@@ -518,7 +518,6 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     ):
         rows = iter(queries(source))
         assert isinstance(next(rows), QueryRow)
-        rows.close()
 
 
 def test_bad_rows_are_counted_and_the_first_kept(
