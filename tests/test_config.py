@@ -36,6 +36,7 @@ from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.selection_budget.config import SelectionBudgetConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
+from experiments.faults.kills import JobKillsConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.policy_groups import PolicyGroupsConfig
@@ -45,6 +46,7 @@ from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
@@ -106,6 +108,8 @@ KINDS: dict[str, type[Block]] = {
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
+    "job_speed": JobSpeedConfig,
+    "job_kills": JobKillsConfig,
     "rendering": RenderingConfig,
     "selection_budget": SelectionBudgetConfig,
 }

@@ -18,6 +18,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.edge.http import make_app
 from autoj_reward.edge.responses import App, Message
+from autoj_reward.logs import log_to_stderr
 from experiments.faults.chaos import bare
 from experiments.faults.chaos.server import HEADERS, TOKEN
 
@@ -48,8 +49,8 @@ async def run(server: str, requests: int) -> None:
     """Some to warm up, then so many at a time."""
     script = {"latency_s": 0.5, "latency_spread": 0.5}
     judge = JudgeConfig.model_validate({"kind": "fake", "script": script})
+    service = server == "service"
     async with open_judge(judge) as client:
-        service = server == "service"
         app: App = make_app(client, TOKEN).guard if service else bare.make_app(judge)
         with seldom_collected() if service else nullcontext():
             for count in (10, requests):
@@ -58,4 +59,5 @@ async def run(server: str, requests: int) -> None:
 
 
 if __name__ == "__main__":
+    log_to_stderr()  # the service writes a line a request
     asyncio.run(run(sys.argv[1], int(sys.argv[2])))

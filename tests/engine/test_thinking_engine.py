@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +13,10 @@ import yaml
 from autoj_reward.config import JudgeConfig
 from autoj_reward.models import resolve
 from autoj_reward.prompts.format import FORMATS
+from autoj_reward.types import JudgeInput
+from tests.engine.asking import judged
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-
-ASK = """
-import asyncio, json, sys
-from dataclasses import asdict
-from autoj_reward.config import JudgeConfig
-from autoj_reward.judge.make import make_judge
-from autoj_reward.replicas.replica import JudgeReplica
-from autoj_reward.types import JudgeInput
-
-async def ask():
-    global replica
-    replica = JudgeReplica(make_judge(JudgeConfig(**json.load(sys.stdin))))
-    await replica.start()
-    asked = [JudgeInput("Why?", ("Because.",)), JudgeInput("Why?", ("Because.",), direct=True)]
-    found = {k: asdict(judgement) async for k, judgement in replica.stream(asked)}
-    print("\\n" + json.dumps([found[0], found[1]]))
-
-if __name__ == "__main__":
-    asyncio.run(ask())
-"""
 
 
 def test_vllm_goes_on_from_a_block_that_was_cut(tmp_path: Path) -> None:
@@ -64,24 +43,8 @@ def test_vllm_goes_on_from_a_block_that_was_cut(tmp_path: Path) -> None:
         "kv_cache_gib": 0.5,
         "direct": True,
     }
-    script = tmp_path / "ask.py"
-    script.write_text(ASK, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    told = subprocess.run(
-        [sys.executable, str(script)],
-        input=json.dumps(config),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
-    [answer] = [line for line in told.stdout.splitlines() if line.startswith("[{")]
-    found, direct = json.loads(answer)
+    once = JudgeInput("Why?", ("Because.",))
+    found, direct = judged(tmp_path, config, [once, replace(once, direct=True)])
     assert found["outcome"] == "ok" and found["forced"]
     assert found["flags"] == ["output_truncated", "thinking_cut"]
     assert found["thinking"] and found["thinking"] not in found["critique"]
