@@ -10,7 +10,6 @@ import pytest
 
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.types import Outcome, Verdict
-from autoj_reward.watch import search
 from autoj_reward.watch.answers import Answers, as_text
 from autoj_reward.watch.details import CUT
 from autoj_reward.watch.run import Run
@@ -97,7 +96,7 @@ def test_a_search_says_how_far_it_came(record: Record, monkeypatch: pytest.Monke
         record.rate(f"query {n}", "needle" if n == 59 else "hay", 5)
     asked, start, looks, found = answers(record.folder), 0, 0, []
     ticks = iter(range(1000))
-    monkeypatch.setattr(search.time, "monotonic", lambda: next(ticks) * 0.6)
+    monkeypatch.setattr("autoj_reward.watch.search.time.monotonic", lambda: next(ticks) * 0.6)
     while start is not None:
         given = {"search": "needle", "order": "oldest", "start": str(start)}
         told = asked.answer("queries", given)
