@@ -35,6 +35,7 @@ from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.selection_budget.config import SelectionBudgetConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
+from experiments.faults.kills import JobKillsConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
@@ -43,6 +44,7 @@ from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.sweep import SweepConfig
@@ -101,6 +103,8 @@ KINDS: dict[str, type[Block]] = {
     "throughput": ThroughputConfig,
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
+    "job_speed": JobSpeedConfig,
+    "job_kills": JobKillsConfig,
     "selection_budget": SelectionBudgetConfig,
 }
 

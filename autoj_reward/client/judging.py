@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from tqdm import tqdm
 
@@ -18,7 +19,7 @@ from autoj_reward.types import JudgeInput, Judgement
 
 @asynccontextmanager
 async def judging(
-    config: JudgeConfig, journal: Journal, total: int, label: str = "judging"
+    config: JudgeConfig, journal: Journal, total: int | None, label: str = "judging"
 ) -> AsyncIterator[RewardClient]:
     """`open_judge` with a bar over `total` judgements, those from the journal included."""
     with tqdm(total=total, desc=label, unit="judgement") as bar:
@@ -32,17 +33,21 @@ async def judging(
 
 @asynccontextmanager
 async def asking(
-    config: JudgeConfig, journal: Journal, inputs: Sequence[JudgeInput], label: str | None = None
+    config: JudgeConfig, journal: Journal, total: int | None = None, label: str | None = None
 ) -> AsyncIterator[Ask]:
-    """How to ask a judge these inputs; it is started only if the journal lacks one of them."""
-    on_record = journal.get(judge_name(config), inputs)
-    if on_record.keys() >= set(inputs):
+    """How to ask a judge; it is started with the first input that the journal lacks."""
+    said, name = label or f"judging: {config.model}", judge_name(config)
+    starting, opened = asyncio.Lock(), list[RewardClient]()
+    async with AsyncExitStack() as stack:
 
-        async def recall(items: Sequence[JudgeInput]) -> list[Judgement]:
-            return [on_record[item] for item in items]
+        async def ask(items: Sequence[JudgeInput]) -> list[Judgement]:
+            async with starting:
+                if not opened:
+                    on_record = journal.get(name, items)
+                    if on_record.keys() >= set(items):
+                        return [on_record[item] for item in items]
+                    judge = judging(config, journal, total, said)
+                    opened.append(await stack.enter_async_context(judge))
+            return await opened[0].judge(items)
 
-        yield recall
-        return
-    said = label or f"judging: {config.model}"
-    async with judging(config, journal, len(set(inputs)), said) as reward:
-        yield reward.judge
+        yield ask

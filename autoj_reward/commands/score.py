@@ -6,8 +6,8 @@ stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,54 +15,57 @@ from autoj_reward.commands.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, comm
 
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig
-    from autoj_reward.io.rows import Rows, TextRow
-    from autoj_reward.types import Comparison, Judgement
+    from autoj_reward.io.rows import TextRow
+    from autoj_reward.io.stream import Stream
+    from autoj_reward.types import Comparison, JudgeInput, Judgement
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig, load_config
-    from autoj_reward.evaluate.ask import rate_all
-    from autoj_reward.io.rows import read_texts, require_usable
-    from autoj_reward.models import context_asked
+    from autoj_reward.evaluate.ask import rating_inputs
+    from autoj_reward.io.rows import texts
+    from autoj_reward.models import context_asked, critiques_of
+    from autoj_reward.select.aggregate import mean_of_critiques
     from autoj_reward.types import Candidate
 
     checked = load_config(ScoreConfig, config, sets)
     wanted = context_asked(checked.judge, checked.columns, "single")
-    rows = read_texts(source, "query", "response", asked=wanted)
-    require_usable(rows, source, strict)
-    asked = [
-        Candidate(query, response, context=row.context)
-        for row in rows.rows
-        for query, response in [row.texts]
-    ]
-    with _claimed(checked.judge, output):
-        found = rate_all(checked.judge, _journal(output), asked, "judging")
-        return _write(output, rows, [rating_fields(judgement) for judgement in found])
+    critiques = critiques_of(checked.judge)
+
+    def inputs(row: TextRow) -> list[JudgeInput]:
+        query, response = row.texts
+        return rating_inputs(Candidate(query, response, context=row.context), critiques)
+
+    def fields(found: list[Judgement]) -> dict[str, Any]:
+        return rating_fields(mean_of_critiques(found))
+
+    rows = texts(source, "query", "response", asked=wanted)
+    return _judge(checked.judge, rows, inputs, fields, output, strict)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig, load_config
-    from autoj_reward.evaluate.ask import compare_all
-    from autoj_reward.io.rows import read_texts, require_usable
+    from autoj_reward.evaluate.ask import joint
+    from autoj_reward.io.rows import texts
     from autoj_reward.models import context_asked
     from autoj_reward.types import Contest
 
     checked = load_config(ScoreConfig, config, sets)
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
-    rows = read_texts(source, "query", "response_1", "response_2", asked=wanted)
-    require_usable(rows, source, strict)
-    asked = [
-        Contest(query, first, second, row.context)
-        for row in rows.rows
-        for query, first, second in [row.texts]
-    ]
-    with _claimed(checked.judge, output):
-        found = compare_all(checked.judge, _journal(output), asked, "judging", swap=checked.swap)
-        return _write(output, rows, [verdict_fields(comparison) for comparison in found])
+
+    def inputs(row: TextRow) -> list[JudgeInput]:
+        query, first, second = row.texts
+        return Contest(query, first, second, row.context).inputs(checked.swap)
+
+    def fields(found: list[Judgement]) -> dict[str, Any]:
+        return verdict_fields(joint(found))
+
+    rows = texts(source, "query", "response_1", "response_2", asked=wanted)
+    return _judge(checked.judge, rows, inputs, fields, output, strict)
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
@@ -109,28 +112,43 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _claimed(judge: JudgeConfig, output: str) -> AbstractContextManager[None]:
+def _judge(
+    judge: JudgeConfig,
+    rows: Stream[TextRow],
+    inputs: Callable[[TextRow], list[JudgeInput]],
+    fields: Callable[[list[Judgement]], dict[str, Any]],
+    output: str,
+    strict: bool,
+) -> int:
+    """Judge row by row, and write each with the fields that were found."""
+    from autoj_reward.evaluate.ask import judge_each
     from autoj_reward.io.claims import judged_by
+    from autoj_reward.io.files import to_json, write_json, writing_jsonl
+    from autoj_reward.io.rows import joined
+    from autoj_reward.io.stream import look_through
     from autoj_reward.judge.make import judge_name
 
-    return judged_by(judge_name(judge), Path(output), Path(output))
+    total = 0
+    outcomes: Counter[str] = Counter()
 
+    def expect(row: TextRow) -> None:
+        nonlocal total
+        total += len(inputs(row))
 
-def _journal(output: str) -> Path:
-    return Path(output + ".journal.sqlite")
+    left_out = look_through(rows, strict, expect)
+    result, journal = Path(output), Path(output + ".journal.sqlite")
+    with judged_by(judge_name(judge), result, result, total), writing_jsonl(output) as write:
 
+        def done(row: TextRow, found: list[Judgement]) -> None:
+            added = fields(found)
+            outcomes[added["outcome"]] += 1
+            write(joined(row.fields, added))
 
-def _write(output: str, rows: Rows[TextRow], added: Sequence[dict[str, Any]]) -> int:
-    from collections import Counter
-
-    from autoj_reward.io.files import to_json, write_json, write_jsonl
-    from autoj_reward.io.rows import joined
-
-    write_jsonl(output, (joined(r.fields, a) for r, a in zip(rows.rows, added, strict=True)))
-    outcomes = Counter(fields["outcome"] for fields in added)
-    left_out = [to_json(bad) for bad in rows.bad]
-    summary = {"rows": len(added), "outcomes": dict(outcomes), "left_out": left_out}
-    write_json(output + ".summary.json", summary)
+        asked = ((row, inputs(row)) for row in rows.usable())
+        judge_each(judge, journal, asked, done, "judging", total)
+    count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
+    summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
+    write_json(output + ".summary.json", summary | {"rows_left_out": left_out.count})
     said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-    print(f"{len(added)} rows: {said}; {len(rows.bad)} left out; results: {output}")
+    print(f"{count} rows: {said}; {left_out.count} left out; results: {output}")
     return 0

@@ -8,11 +8,12 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from autoj_reward.errors import OutputError
 
@@ -67,8 +68,24 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
     """Write one JSON object a line, atomically. Raises OutputError."""
-    lines = (json.dumps(to_json(r), ensure_ascii=True, allow_nan=False) + "\n" for r in records)
-    _write(path, (line.encode("ascii") for line in lines))
+    _write(path, map(_line, records))
+
+
+@contextmanager
+def writing_jsonl(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
+    """What writes a record as a JSON line; the file is there, whole, once the block has ended
+    without an error. For one process at a time: what one that was killed has left is overwritten.
+
+    Raises OutputError.
+    """
+    target = _target(path)
+    with _replacing(path, target.with_name(f".{target.name}.part"), "wb") as file:
+
+        def write(record: Any) -> None:
+            with _explained(path):
+                file.write(_line(record))
+
+        yield write
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:
@@ -88,24 +105,50 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> OutputError:
     return OutputError(f"cannot write {os.fspath(path)}: {error.strerror or str(error)}: {remedy}")
 
 
-def _write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
-    """Write beside the target, flush to disk, then take the target's place."""
+def _line(record: Any) -> bytes:
+    text = json.dumps(to_json(record), ensure_ascii=True, allow_nan=False)
+    return f"{text}\n".encode("ascii")
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
     # A link is followed: replacing it would cut it off from the file that it names.
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{secrets.token_hex(6)}.tmp")
-    try:
+    return Path(os.path.realpath(path))
+
+
+def _write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
+    temporary = _target(path).with_name(f".{secrets.token_hex(6)}.tmp")
+    with _replacing(path, temporary, "xb") as file:
+        for chunk in chunks:
+            with _explained(path):
+                file.write(chunk)
+
+
+@contextmanager
+def _replacing(path: str | os.PathLike[str], temporary: Path, mode: str) -> Iterator[BinaryIO]:
+    """Write beside the target, flush to disk, then take the target's place."""
+    target = _target(path)
+    with _explained(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         _refuse_special(target)
-        try:
-            with temporary.open("xb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
+        file = cast(BinaryIO, temporary.open(mode))
+    try:
+        yield file
+        with _explained(path):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
             temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    except BaseException:
+        with suppress(OSError):  # of what it could not write either
+            file.close()
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise cannot_write(path, error) from error
 

@@ -13,11 +13,10 @@ from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.messages import with_query
-from autoj_reward.io.sources import numbered
+from autoj_reward.io.stream import LeftOut, Stream, require_none
 from autoj_reward.types import BadRow, QueryRow
 
 T = TypeVar("T")
-LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,11 @@ class TextRow:
 
 
 def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:
+    """All rows of `queries` at once."""
+    return gathered(queries(source, asked))
+
+
+def queries(source: str, asked: Sequence[Asked] = (), answered: bool = False) -> Stream[QueryRow]:
     """Queries, each with its responses and their log-probabilities where the row has them, and the
     context that is asked for.
 
@@ -50,8 +54,9 @@ def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:
     `query` is a text that is not blank; without one the row's conversation is asked: see
     `with_query`. `responses`, unless absent or null, are 1 to
     MAX_RESPONSES texts, "" among them; `logprobs` are as many finite numbers.
-    All rows may turn out bad. Raises InputError if the source as a whole cannot be read, lacks
-    a required column, or has no row at all.
+    answered: a row without responses is bad, since nobody is there to give them.
+    All rows may turn out bad. Reading raises InputError if the source as a whole cannot be read,
+    lacks a required column, or has no row at all.
     """
 
     def build(line: int, value: Any) -> QueryRow:
@@ -59,17 +64,19 @@ def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:
         read, turns = with_query(fields)
         query = check.text(read, "query", blank=False)
         responses = check.responses(fields)
+        if answered and responses is None:
+            raise BadField("responses", "none given, and the config has no policy")
         logprobs = check.logprobs(fields, None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
         known = check.context(fields, asked).after(turns)
         return QueryRow(line, query, responses, logprobs, extra, known)
 
-    return read_rows(source, build, ("query",))
+    return Stream(source, build, ("query",))
 
 
-def read_texts(source: str, *names: str, asked: Sequence[Asked] = ()) -> Rows[TextRow]:
+def texts(source: str, *names: str, asked: Sequence[Asked] = ()) -> Stream[TextRow]:
     """The texts of these names of every row, a `query` not blank, and the context that is asked
-    for; else as for `read_queries`. Of `messages`, the assistant's last turn is the `response`
+    for; else as for `queries`. Of `messages`, the assistant's last turn is the `response`
     where the row has none.
 
     Where one name is asked for, a row may also be that text alone.
@@ -79,21 +86,15 @@ def read_texts(source: str, *names: str, asked: Sequence[Asked] = ()) -> Rows[Te
         alone = len(names) == 1 and isinstance(value, str)
         fields = check.own_fields({names[0]: value} if alone else value)
         read, turns = with_query(fields, "response" in names) if "query" in names else (fields, ())
-        texts = tuple(check.text(read, name, blank=name != "query") for name in names)
-        return TextRow(line, texts, fields, check.context(fields, asked).after(turns))
+        found = tuple(check.text(read, name, blank=name != "query") for name in names)
+        return TextRow(line, found, fields, check.context(fields, asked).after(turns))
 
-    return read_rows(source, build, names)
+    return Stream(source, build, names)
 
 
 def require_clean(rows: Rows[Any]) -> None:
     """Raise InputError with the count of bad rows and the first 20 of them, if there are any."""
-    if rows.bad:
-        total = len(rows.rows) + len(rows.bad)
-        lines = [f"{len(rows.bad)} of {total} rows are bad; correct or remove them:"]
-        lines += [f"  {bad}" for bad in rows.bad[:LISTED]]
-        if len(rows.bad) > LISTED:
-            lines.append(f"  and {len(rows.bad) - LISTED} more")
-        raise InputError("\n".join(lines))
+    require_none(LeftOut(len(rows.bad), list(rows.bad)), len(rows.rows))
 
 
 def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, ...]) -> Rows[T]:
@@ -102,17 +103,17 @@ def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, 
     build: from the row's number and its value. required: columns that a table must have.
     Raises InputError if the source as a whole cannot be read, or has no row.
     """
-    name = "<stdin>" if source == "-" else source
+    return gathered(Stream(source, build, required))
+
+
+def gathered(stream: Stream[T]) -> Rows[T]:
     rows: list[T] = []
     bad: list[BadRow] = []
-    for line, load in numbered(source, required):
-        try:
-            rows.append(build(line, load()))
-        except BadField as why:
-            bad.append(BadRow(name, line, why.field, why.reason))
-    if not rows and not bad:
-        wanted = f" with {', '.join(required)}" if required else ""
-        raise InputError(f"{name} has no rows; give it at least one{wanted}")
+    for row in stream:
+        if isinstance(row, BadRow):
+            bad.append(row)
+        else:
+            rows.append(row)
     return Rows(tuple(rows), tuple(bad))
 
 

@@ -30,7 +30,7 @@ function showTop(run) {
 
 function progressOf(run) {
   if (run.training && run.training.steps) return [run.training.step, run.training.steps, "steps"];
-  const done = (run.kinds.rating || 0) + (run.kinds.reading || 0);
+  const done = (run.kinds.rating || 0) + (run.kinds.reading || 0) || run.kinds.comparison || 0;
   const under = run.state === "running" || run.state === "stopped";
   return under && run.total > 0 && done <= run.total ? [done, run.total, "judgements"] : null;
 }

@@ -56,5 +56,5 @@ def greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:
 async def ask(judge: JudgeConfig, journal: Journal, inputs: Iterable[JudgeInput]) -> Answers:
     """The judgement of every input; the judge is started only if the journal lacks one."""
     items = list(dict.fromkeys(inputs))
-    async with asking(judge, journal, items) as asked:
+    async with asking(judge, journal, len(items)) as asked:
         return dict(zip(items, await asked(items), strict=True))

@@ -7,172 +7,153 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
-import yaml
 from tqdm import tqdm
 
 from autoj_reward.client.client import RewardClient
+from autoj_reward.client.in_order import in_order
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
-from autoj_reward.io.rows import Rows, read_queries, require_usable
+from autoj_reward.io.rows import queries
+from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import best_view, context_asked, format_of
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Asking, BadRow, Candidate, Judgement, QueryRow, Usage
+from autoj_reward.types import Asking, BadRow, Candidate, Judgement, QueryRow
+from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.plots import line_plot
-from rollouts.best_of_n.records import judgement_records, selection_record
-from rollouts.best_of_n.report import render_report
-from rollouts.best_of_n.sampler import sample_missing
+from rollouts.best_of_n.results import write_figures, writing
+from rollouts.best_of_n.sample import Sample
+from rollouts.best_of_n.sampler import on_record, sample_missing
 from rollouts.best_of_n.spending import budget_text
-from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, summarise
+from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 
-GROUPS_AT_ONCE = 256
-
-
-@dataclass(slots=True)
-class _Run:
-    """What a job counts while it runs."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    reused: int = 0
-    new: int = 0
-    usage: Usage = Usage()
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = time.monotonic() - started
+Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
-    read = read_queries(checked.input, asked(checked))
-    answered = [row for row in read.rows if row.responses or checked.policy]
-    unanswered = [
-        BadRow(checked.input, row.line, "responses", "none given, and the config has no policy")
-        for row in read.rows
-        if not (row.responses or checked.policy)
-    ]
-    rows = Rows(tuple(answered), (*read.bad, *unanswered))
-    require_usable(rows, checked.input, strict)
-    summary = asyncio.run(run(checked, rows.rows, list(rows.bad)))
+    summary = asyncio.run(run(checked, strict))
     print(_closing_words(summary, checked.output))
     return 0
 
 
-async def run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
-    """Sample, judge, select and write. Raises AutojError with what to do: at once where the output
-    cannot be written, is another run's or holds another judge's results."""
+async def run(config: BestOfNConfig, strict: bool = False) -> Summary:
+    """Sample, judge, select and write. Raises AutojError with what to do: at once where the input
+    is bad, or where the output cannot be written, is another run's or holds another judge's
+    results."""
     config = ranked(config)
     _check_readings(config)
-    with judged_by(judge_name(config.judge), config.output, config.output / "summary.json"):
-        return await _run(config, rows, bad)
+    rows = queries(config.input, asked(config), answered=config.policy is None)
+    counts = Counts()
+    left_out = look_through(rows, strict, counts.expect)
+    result, total = config.output / "summary.json", counts.expected(config)
+    with judged_by(judge_name(config.judge), config.output, result, total):
+        place = shlex.quote(str(config.journal or config.output))
+        print(f"to watch: autoj watch {place}", file=sys.stderr)
+        return await _run(config, rows, left_out, counts)
 
 
-async def _run(config: BestOfNConfig, rows: Sequence[QueryRow], bad: list[BadRow]) -> Summary:
-    counts, cluster = _Run(), Cluster()
+async def _run(
+    config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
+) -> Summary:
+    cluster = Cluster()
     journal = Journal(config.journal or config.output / "journal.sqlite")
+    figures, sample = Figures(config.view, config.budget), Sample(config.view)
     try:
         with counts.phase("sample"):
-            groups = await _candidates(config, rows, journal, cluster, bad)
-        if not groups:
-            raise InputError(f"{config.input}: no query has a response to judge")
-        with counts.phase(JUDGE_PHASE):
-            results = await _judge(config, groups, journal, cluster, counts)
+            unanswered = await _sample(config, rows, journal, cluster, counts)
+        groups = _groups(config, rows, journal, unanswered, left_out)
+        with counts.phase(JUDGE_PHASE), writing(config.output, figures, sample) as add:
+            await _judge(config, groups, journal, cluster, counts, add)
     finally:
         cluster.close()
         journal.close()
-    judge = next((j.judge for g in results for j in g.judgements if j.judge), "")
-    summary = summarise(
-        results,
-        bad,
-        view=config.view,
-        judge=judge,
-        seconds=counts.seconds,
+    summary = figures.summary(
+        left_out,
+        counts.seconds,
         reused=counts.reused,
         new=counts.new,
         new_usage=counts.usage,
-        budget=config.budget,
     )
-    _write(config, summary, results)
+    write_figures(config, summary, sample)
     return summary
 
 
-async def _candidates(
+async def _sample(
     config: BestOfNConfig,
-    rows: Sequence[QueryRow],
+    rows: Stream[QueryRow],
     journal: Journal,
     cluster: Cluster,
-    bad: list[BadRow],
-) -> list[tuple[QueryRow, tuple[Candidate, ...]]]:
-    sampled: dict[Asking, Sampled | str] = {}
-    wanted = [row.asked for row in rows if row.responses is None]
-    if wanted and config.policy:
-        with tqdm(
-            total=len(set(wanted)) * config.policy.n, desc="sampling", unit="response"
-        ) as bar:
+    counts: Counts,
+) -> dict[Asking, str]:
+    """Have the policy answer what has no responses; queries without an answer, and why."""
+    if config.policy is None or not counts.unanswered:
+        return {}
+    wanted = (row.asked for row in rows.usable() if row.responses is None)
+    total = counts.unanswered * config.policy.n
+    with tqdm(total=total, desc="sampling", unit="response") as bar:
 
-            def progress(done: Sampled) -> None:
-                bar.update(len(done.responses))
+        def progress(done: Sampled) -> None:
+            bar.update(len(done.responses))
 
-            sampled = await sample_missing(wanted, config.policy, journal, progress, cluster)
-    groups = []
-    for row in rows:
-        if row.responses is not None:
-            responses = row.responses
-            logprobs: Sequence[float | None] = row.logprobs or (None,) * len(responses)
-        else:
-            answer = sampled[row.asked]
-            if isinstance(answer, str):
-                bad.append(BadRow(config.input, row.line, "query", answer))
+        return await sample_missing(wanted, config.policy, journal, progress, cluster)
+
+
+def _groups(
+    config: BestOfNConfig,
+    rows: Stream[QueryRow],
+    journal: Journal,
+    unanswered: dict[Asking, str],
+    left_out: LeftOut,
+) -> Iterator[Group]:
+    """Every query with its candidates. InputError if there is none."""
+    empty, policy = True, policy_name(config.policy) if config.policy else None
+    for row in rows.usable():
+        responses: Sequence[str] | None = row.responses
+        logprobs: Sequence[float | None] | None = row.logprobs
+        if responses is None and policy:
+            if (sampled := journal.get_samples(policy, on_record(row.asked))) is None:
+                why = unanswered.get(row.asked, "not there when the policy was asked")
+                left_out.add(BadRow(rows.name, row.line, "query", why))
                 continue
-            responses, logprobs = answer.responses, answer.logprobs
+            responses, logprobs = sampled.responses, sampled.logprobs
+        given = responses or ()
+        pairs = zip(given, logprobs or (None,) * len(given), strict=True)
         name = str(row.line)
-        pairs = zip(responses, logprobs, strict=True)
-        groups.append(
-            (row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs))
-        )
-    return groups
+        yield row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs)
+        empty = False
+    if empty:
+        raise InputError(f"{rows.name}: no query has a response to judge")
 
 
 async def _judge(
     config: BestOfNConfig,
-    groups: Sequence[tuple[QueryRow, tuple[Candidate, ...]]],
+    groups: Iterator[Group],
     journal: Journal,
     cluster: Cluster,
-    counts: _Run,
-) -> list[GroupResult]:
-    total = len({(c.query, c.response, c.context) for _, group in groups for c in group})
-    if config.budget is None:
-        total *= config.judge.critiques
-    else:  # the cheap pass, and at most so many critiques
-        total += int(total * config.judge.critiques * config.budget)
-    turn = asyncio.Semaphore(GROUPS_AT_ONCE)
-    with tqdm(total=total, desc="judging", unit="judgement") as bar:
+    counts: Counts,
+    add: Callable[[GroupResult], None],
+) -> None:
+    first = next(groups)  # nothing is started for none
+    with tqdm(total=counts.expected(config), desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
-            counts.reused += reused
-            counts.usage += Usage() if reused else judgement.usage
-            reading = config.budget is not None and judgement.ok and not judgement.critique
-            counts.new += not (reused or reading)
+            counts.add(judgement, reused, config.budget is not None)
             if judgement.verdict is not None:
                 bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
@@ -181,13 +162,10 @@ async def _judge(
             config.judge, journal=journal, progress=progress, cluster=cluster
         ) as reward:
 
-            async def one(row: QueryRow, candidates: tuple[Candidate, ...]) -> GroupResult:
-                async with turn:
-                    return await _select(config, reward, row, candidates)
+            async def one(group: Group) -> GroupResult:
+                return await _select(config, reward, *group)
 
-            async with asyncio.TaskGroup() as tasks:
-                started = [tasks.create_task(one(row, group)) for row, group in groups]
-    return [task.result() for task in started]
+            await in_order(chain([first], groups), one, add, size=lambda group: len(group[1]))
 
 
 async def _select(
@@ -250,21 +228,6 @@ def _check_readings(config: BestOfNConfig) -> None:
         )
 
 
-def _write(config: BestOfNConfig, summary: Summary, results: Sequence[GroupResult]) -> None:
-    folder = config.output
-    write_jsonl(folder / "selections.jsonl", (selection_record(g) for g in results))
-    write_jsonl(folder / "judgements.jsonl", (r for g in results for r in judgement_records(g)))
-    write_json(folder / "summary.json", to_json(summary))
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-    page = render_report(
-        summary, results, title=f"Best-of-N: {Path(config.input).name}", config_text=text
-    )
-    write_text(folder / "report.html", page)
-    if summary.curve:
-        name = f"mean {config.view} of the best of N"
-        write_text(folder / "curve.svg", line_plot(summary.curve, name, (640, 320), alone=True))
-
-
 def _closing_words(summary: Summary, folder: Path) -> str:
     ok, abandoned = (summary.outcomes.get(name, 0) for name in ("ok", "abandoned"))
     failed = sum(summary.outcomes.values()) - ok - abandoned
@@ -272,7 +235,7 @@ def _closing_words(summary: Summary, folder: Path) -> str:
     lines = [
         f"{summary.queries} queries, {summary.candidates} candidates: {ok} judged, "
         f"{failed} failed, {summary.forced} ratings forced, "
-        f"{len(summary.bad_rows)} input rows left out",
+        f"{summary.rows_left_out} input rows left out",
     ]
     if summary.budget:
         lines.append(budget_text(summary.budget))

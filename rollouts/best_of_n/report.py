@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 
 from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural, rate, table
 from autoj_reward.types import BadRow, Outcome
-from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import bar_plot, line_plot
 from rollouts.best_of_n.report_query import NO_CURVE, query_section
+from rollouts.best_of_n.sample import Shown
 from rollouts.best_of_n.spending import BudgetSummary, budget_text
 from rollouts.best_of_n.summary import Summary
 
 _VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}
 _PLOT = (420, 250)
+_KINDS = {
+    "first": "that came first",
+    "last": "that came last",
+    "lowest": "whose best candidate is rated lowest, or not at all",
+    "drawn": "drawn at random",
+}
+SEARCH = (
+    '<p><input id="find" type="search" aria-label="Search the queries shown here" '
+    'placeholder="Search the queries shown here"> <span id="found" class="muted small"></span></p>'
+)
 
 
-def render_report(
-    summary: Summary,
-    groups: Sequence[GroupResult],
-    *,
-    title: str,
-    config_text: str,
-    limit: int = 200,
-) -> str:
-    """The whole page. The first `limit` queries are shown in detail; the page says what is not.
+def render_report(summary: Summary, shown: Sequence[Shown], *, title: str, config_text: str) -> str:
+    """The whole page. shown: the queries that are shown in detail; the page says what is not.
 
     Whatever a model, a row or a file name says is shown as text: escaped, with control
-    characters and lone surrogates made visible.
+    characters and lone surrogates made visible. Only the page's own script runs, by its hash.
     """
-    page = Template(files("rollouts.best_of_n").joinpath("report.html").read_text("utf-8"))
-    detailed = groups[:limit]
-    sections = "".join(
-        query_section(i, group, summary.view) for i, group in enumerate(detailed, start=1)
-    )
+    folder = files("rollouts.best_of_n")
+    script = folder.joinpath("report.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    sections = "".join(query_section(own, summary.view) for own in shown)
     judge = f"judge {esc(summary.judge)} · " if summary.judge else ""
-    return page.substitute(
+    return Template(folder.joinpath("report.html").read_text("utf-8")).substitute(
         title=esc(title),
         subtitle=f"{judge}ranked by {esc(_VIEW.get(summary.view, summary.view))}",
         notices="".join(f'<p class="warn">{notice}</p>' for notice in notices(summary)),
         tiles=_tiles(summary),
         overview=_overview(summary),
-        queries="<h2>Queries</h2>\n" + _left_out(len(groups), len(detailed)) + sections,
+        queries="<h2>Queries</h2>\n" + _which(summary.queries, shown) + SEARCH + sections,
         config=esc(config_text),
+        script=script,
+        script_hash=f"sha256-{digest}",
     )
 
 
@@ -88,7 +95,7 @@ def _tiles(s: Summary) -> str:
     judged = s.candidates - abandoned - copies
     gain = s.curve[-1][1] - s.curve[0][1] if s.curve else None
     cells = [
-        (count(s.queries), "queries", f"{plural(len(s.bad_rows), 'row')} left out"),
+        (count(s.queries), "queries", f"{plural(s.rows_left_out, 'row')} left out"),
         (
             count(judged),
             "candidates judged",
@@ -140,7 +147,7 @@ def _overview(s: Summary) -> str:
         ("Flags", counts(s.flags, "No input was flagged.")),
         ("Tokens and throughput", _throughput(s)),
         *((("Budget", _budget(s.budget)),) if s.budget else ()),
-        ("Rows left out", _bad_rows(s.bad_rows)),
+        ("Rows left out", _bad_rows(s.bad_rows, s.rows_left_out)),
     ]
     body = "".join(f'<section class="card"><h3>{head}</h3>{text}</section>' for head, text in cards)
     return f'<h2>Overview</h2><div class="two">{body}</div>'
@@ -183,23 +190,25 @@ def _budget(b: BudgetSummary) -> str:
     return table((), rows, "counts")
 
 
-def _bad_rows(rows: Sequence[BadRow], limit: int = 50) -> str:
+def _bad_rows(rows: Sequence[BadRow], total: int, limit: int = 50) -> str:
     if not rows:
         return '<p class="muted">Every row could be read.</p>'
     cells = [
         (clip(row.file, 200), str(row.line), clip(row.field, 100), clip(row.reason, 300))
         for row in rows[:limit]
     ]
-    more = f'<p class="muted small">{len(rows) - limit:,} more rows are in the summary file.</p>'
-    return table(("file", "line", "field", "reason"), cells, "bad") + more * (len(rows) > limit)
+    more = f'<p class="muted small">{total - limit:,} more rows were named while it ran.</p>'
+    return table(("file", "line", "field", "reason"), cells, "bad") + more * (total > limit)
 
 
-def _left_out(total: int, shown: int) -> str:
+def _which(total: int, shown: Sequence[Shown]) -> str:
     if not total:
         return '<p class="muted">No query was judged.</p>'
-    if shown == total:
+    if len(shown) == total:
         return ""
+    of = Counter(own.why for own in shown)
+    kinds = ", ".join(f"{of[why]:,} {text}" for why, text in _KINDS.items() if of[why])
     return (
-        f'<p class="warn">The first {shown:,} of {plural(total, "query")} are shown in detail; '
-        f"{total - shown:,} were left out here. The result files hold all of them.</p>"
+        f'<p class="warn">{len(shown):,} of {plural(total, "query")} are shown in detail: {kinds}. '
+        "The result files hold all of them.</p>"
     )

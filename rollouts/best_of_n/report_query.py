@@ -7,6 +7,7 @@ from autoj_reward.types import Judgement, Outcome
 from rollouts.best_of_n.curve import best_of_n_curve
 from rollouts.best_of_n.group import GroupResult, was_forced
 from rollouts.best_of_n.plots import dot_plot, line_plot
+from rollouts.best_of_n.sample import Shown
 
 _LONG, _SHORT = 12_000, 500
 NO_CURVE = (
@@ -56,8 +57,9 @@ def reason_in_words(group: GroupResult, view: str) -> str:
     return f"Decided by the rule {esc(rule)}."
 
 
-def query_section(number: int, group: GroupResult, view: str) -> str:
+def query_section(shown: Shown, view: str) -> str:
     """The section of one query; long texts are cut, which the page says."""
+    number, group = shown.number, shown.group
     chosen, index = group.chosen, group.selection.index
     name = _VIEW.get(view, view)
     curve = NO_CURVE
@@ -74,7 +76,8 @@ def query_section(number: int, group: GroupResult, view: str) -> str:
     outcome = "" if chosen.ok else f"<span>outcome <b>{_outcome(chosen)}</b></span>"
     return (
         f'<article class="card query" id="q{number}"><header><h3>Query {number}</h3>'
-        f'<span class="muted small">line {group.row.line} · {size}</span></header>'
+        f'<span class="muted small">line {group.row.line} · {size}'
+        f"{' · ' * bool(shown.why)}{shown.why}</span></header>"
         f"<h4>Query</h4>{_text(group.row.query)}"
         f"{''.join(f'<h4>{esc(n)}</h4>{_text(t)}' for n, t in group.row.context.items())}"
         f"<h4>Chosen response · candidate {index}</h4>"

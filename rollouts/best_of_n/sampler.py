@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Protocol, TypeVar
 
+from autoj_reward.client.in_order import in_order
 from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import messages_of
 from autoj_reward.errors import EngineUnavailable, InputRejected
@@ -43,44 +45,47 @@ async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[P
 
 
 async def sample_missing(
-    queries: Sequence[A],
+    queries: Iterable[A],
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[Sampled], None],
     cluster: Cluster,
-) -> dict[A, Sampled | str]:
-    """Responses to every query, or the reason why there are none.
+) -> dict[A, str]:
+    """Have responses to every query in the journal; the queries that have none, and why.
 
     What the journal holds is not sampled again, and the policy is loaded only if something is
     missing. progress is told of every query as it is done.
     """
     name = policy_name(config)
-    found: dict[A, Sampled | str] = {}
-    missing = []
-    for query in dict.fromkeys(queries):
-        kept = journal.get_samples(name, on_record(query))
-        if kept is None:
-            missing.append(query)
-        else:
-            found[query] = kept
-            progress(kept)
-    if not missing:
-        return found
-    turn = asyncio.Semaphore(QUERIES_AT_ONCE)
+    failed: dict[A, str] = {}
+    under_way: set[A] = set()
+
+    def missing() -> Iterator[A]:
+        for query in queries:
+            if query in under_way or query in failed:
+                continue
+            if kept := journal.get_samples(name, on_record(query)):
+                progress(kept)
+            else:
+                under_way.add(query)
+                yield query
+
+    wanted = missing()
+    first = next(wanted, None)
+    if first is None:
+        return failed
     async with open_policy(config, cluster) as policy:
 
         async def one(query: A) -> None:
-            async with turn:
-                sampled = await _ask(policy, query, config.serve.deadline_s)
+            sampled = await _ask(policy, query, config.serve.deadline_s)
             if isinstance(sampled, Sampled):
-                sampled = journal.put_samples(name, on_record(query), sampled)
-                progress(sampled)
-            found[query] = sampled
+                progress(journal.put_samples(name, on_record(query), sampled))
+            else:
+                failed[query] = sampled
+            under_way.remove(query)
 
-        async with asyncio.TaskGroup() as group:
-            for query in missing:
-                group.create_task(one(query))
-    return found
+        await in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
+    return failed
 
 
 def on_record(asked: Asking) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoj_reward.select.race import Fate
@@ -38,30 +38,45 @@ class BudgetSummary:
     over: int
 
 
-def summarise_budget(share: float, groups: Sequence[GroupResult]) -> BudgetSummary:
-    """Add up what the queries spent."""
-    spent = [group.spending for group in groups if group.spending]
-    fates = Counter(standing.fate for group in groups for standing in group.standings)
-    usage = {
-        "readings": sum((s.cheap for s in spent), Usage()),
-        "critiques": sum((s.critiques for s in spent), Usage()),
-        "comparisons": sum((s.comparisons for s in spent), Usage()),
-    }
-    written = sum(own.tokens_out for own in usage.values())
-    full = sum(s.full_tokens for s in spent)
-    return BudgetSummary(
-        share=share,
-        fates={fate.value: fates[fate] for fate in Fate},
-        readings=sum(s.readings for s in spent),
-        critiques=sum(s.asked for s in spent),
-        orders=sum(s.orders for s in spent),
-        skipped=sum(s.skipped for s in spent),
-        usage=usage,
-        written=written,
-        full_tokens=full,
-        written_share=written / full if full else None,
-        over=sum(s.usage.tokens_out > share * s.full_tokens * (1 + 1e-9) for s in spent),
-    )
+class Spent:
+    """Adds up what queries spent."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._fates: Counter[Fate] = Counter()
+        self._usage = dict.fromkeys(("readings", "critiques", "comparisons"), Usage())
+        self._readings = self._critiques = self._orders = self._skipped = self._over = 0
+        self._full = 0.0
+
+    def add(self, group: GroupResult) -> None:
+        self._fates.update(standing.fate for standing in group.standings)
+        s = group.spending
+        if s is None:
+            return
+        for kind, usage in zip(self._usage, (s.cheap, s.critiques, s.comparisons), strict=True):
+            self._usage[kind] += usage
+        self._readings += s.readings
+        self._critiques += s.asked
+        self._orders += s.orders
+        self._skipped += s.skipped
+        self._full += s.full_tokens
+        self._over += s.usage.tokens_out > self._share * s.full_tokens * (1 + 1e-9)
+
+    def summary(self) -> BudgetSummary:
+        written = sum(own.tokens_out for own in self._usage.values())
+        return BudgetSummary(
+            share=self._share,
+            fates={fate.value: self._fates[fate] for fate in Fate},
+            readings=self._readings,
+            critiques=self._critiques,
+            orders=self._orders,
+            skipped=self._skipped,
+            usage=dict(self._usage),
+            written=written,
+            full_tokens=self._full,
+            written_share=written / self._full if self._full else None,
+            over=self._over,
+        )
 
 
 def budget_text(found: BudgetSummary) -> str:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoj_reward.types import (
-    BadRow,
-    Outcome,
-    Usage,
-)
-from rollouts.best_of_n.curve import best_of_n_curve, default_sizes
+from autoj_reward.io.stream import LeftOut
+from autoj_reward.types import BadRow, Judgement, Outcome, Usage
+from rollouts.best_of_n.figures import Histogram, MeanCurve, count
 from rollouts.best_of_n.group import GroupResult, was_forced
-from rollouts.best_of_n.spending import BudgetSummary, summarise_budget
+from rollouts.best_of_n.spending import BudgetSummary, Spent
 
 JUDGE_PHASE = "judge"
 """The phase in `seconds` that throughput is measured over."""
@@ -37,12 +34,14 @@ class Summary:
     curve: mean best-of-N curve over the `curve_queries` queries that have a value, as far as the
         one with the fewest goes, so that every point averages the same queries. Empty on a budget,
         since the candidates that it lets be judged are not drawn at random.
-    histogram: (rating, count), ascending. comparisons: knock-out matches played to break ties.
+    histogram: (rating, count), ascending; more than a thousand values are rounded.
+    comparisons: knock-out matches played to break ties.
     usage: tokens as recorded with the judgements, reused ones included. cache_hit_rate: share of
         its tokens in that were read from the engine's prefix cache, at the rating slots too.
     seconds: by phase. The rates are over the phase `judge`: critiques, or ratings of a judge that
         writes none, and orders of comparisons that this run asked for; on a budget the cheap
         readings are not counted.
+    bad_rows: the first of the rows that were left out. rows_left_out: all of them.
     """
 
     view: str
@@ -70,83 +69,115 @@ class Summary:
     judgements_per_second: float | None
     output_tokens_per_second: float | None
     bad_rows: tuple[BadRow, ...]
+    rows_left_out: int
     budget: BudgetSummary | None = None
 
 
-def summarise(
-    groups: Sequence[GroupResult],
-    bad_rows: Iterable[BadRow],
-    *,
-    view: str,
-    judge: str,
-    seconds: Mapping[str, float],
-    reused: int = 0,
-    new: int | None = None,
-    new_usage: Usage | None = None,
-    budget: float | None = None,
-) -> Summary:
-    """Count and average a job's results.
+class Figures:
+    """Counts and averages a job's results, query by query.
 
-    new, new_usage: number and cost of this run's own judgements. Without them the rates are known
-        only if nothing was reused, and None otherwise; one judgement a candidate is taken.
     budget: the share that the job was given, if any.
     """
-    judgements = [judgement for group in groups for judgement in group.own]
-    ok = [judgement for judgement in judgements if judgement.ok]
-    abandoned = sum(judgement.outcome is Outcome.ABANDONED for judgement in judgements)
-    failed = [j for j in judgements if not j.ok and j.outcome is not Outcome.ABANDONED]
-    forced = sum(was_forced(judgement) for judgement in ok)
-    usage = sum((judgement.usage for judgement in judgements), Usage())
-    if not reused:
-        new = len(judgements) if new is None else new
-        new_usage = new_usage or usage
-    values = [found for group in groups if (found := group.values(view))]
-    several = [found for found in values if len(found) > 1]
-    time = seconds.get(JUDGE_PHASE, 0.0)
-    spent = None if budget is None else summarise_budget(budget, groups)
-    curves = [] if spent else values
-    return Summary(
-        view=view,
-        judge=judge,
-        queries=len(groups),
-        candidates=sum(len(group.candidates) for group in groups),
-        outcomes={o.value: sum(j.outcome is o for j in judgements) for o in Outcome},
-        ok_share=_share(len(ok), len(judgements) - abandoned),
-        reasons=_ranked(j.reason or j.outcome.value for j in failed),
-        forced=forced,
-        forced_share=_share(forced, len(ok)),
-        flags=_ranked(flag for j in judgements for flag in j.flags),
-        rules=_ranked(group.selection.rule for group in groups),
-        tie_rate=_share(sum(found.count(max(found)) > 1 for found in several), len(several)),
-        pair_tie_rate=_share(
-            sum(math.comb(k, 2) for found in several for k in Counter(found).values()),
-            sum(math.comb(len(found), 2) for found in several),
-        ),
-        spread=statistics.fmean(map(statistics.pstdev, several)) if several else None,
-        curve=_mean_curve(curves),
-        curve_queries=len(curves),
-        histogram=tuple(sorted(Counter(j.rating.value for j in ok if j.rating).items())),
-        comparisons=sum(len(group.selection.comparisons) for group in groups),
-        reused=reused,
-        usage=usage,
-        cache_hit_rate=_share(usage.tokens_cached, usage.tokens_in),
-        seconds=dict(seconds),
-        judgements_per_second=_share(new, time) if new is not None else None,
-        output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,
-        bad_rows=tuple(bad_rows),
-        budget=spent,
-    )
+
+    def __init__(self, view: str, budget: float | None = None) -> None:
+        self._view = view
+        self._spent = None if budget is None else Spent(budget)
+        self._judge, self._usage = "", Usage()
+        self._queries = self._candidates = self._judged = self._comparisons = 0
+        self._forced = self._tied = self._several = self._pairs = self._equal_pairs = 0
+        self._spread = 0.0
+        self._outcomes: Counter[Outcome] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._flags: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
+        self._histogram, self._curve = Histogram(), MeanCurve()
+
+    def add(self, group: GroupResult) -> None:
+        self._queries += 1
+        self._candidates += len(group.candidates)
+        self._comparisons += len(group.selection.comparisons)
+        count(self._rules, group.selection.rule)
+        for judgement in group.own:
+            self._add_judgement(judgement)
+        if values := group.values(self._view):
+            self._add_values(values)
+        if self._spent:
+            self._spent.add(group)
+
+    def _add_judgement(self, judgement: Judgement) -> None:
+        self._judged += 1
+        self._judge = self._judge or judgement.judge
+        self._usage += judgement.usage
+        self._outcomes[judgement.outcome] += 1
+        for flag in judgement.flags:
+            count(self._flags, flag)
+        if not judgement.ok:
+            if judgement.outcome is not Outcome.ABANDONED:
+                count(self._reasons, judgement.reason or judgement.outcome.value)
+            return
+        self._forced += was_forced(judgement)
+        if judgement.rating:
+            self._histogram.add(judgement.rating.value)
+
+    def _add_values(self, values: tuple[float, ...]) -> None:
+        if self._spent is None:
+            self._curve.add(values)
+        if len(values) > 1:
+            self._several += 1
+            self._tied += values.count(max(values)) > 1
+            self._spread += statistics.pstdev(values)
+            self._pairs += math.comb(len(values), 2)
+            self._equal_pairs += sum(math.comb(k, 2) for k in Counter(values).values())
+
+    def summary(
+        self,
+        left_out: LeftOut,
+        seconds: Mapping[str, float],
+        *,
+        reused: int = 0,
+        new: int | None = None,
+        new_usage: Usage | None = None,
+    ) -> Summary:
+        """All of it so far.
+
+        new, new_usage: number and cost of this run's own judgements. Without them the rates are
+            known only if nothing was reused, and None otherwise; one judgement a candidate is
+            taken.
+        """
+        if not reused:
+            new = self._judged if new is None else new
+            new_usage = new_usage or self._usage
+        ok, time = self._outcomes[Outcome.OK], seconds.get(JUDGE_PHASE, 0.0)
+        return Summary(
+            view=self._view,
+            judge=self._judge,
+            queries=self._queries,
+            candidates=self._candidates,
+            outcomes={o.value: self._outcomes[o] for o in Outcome},
+            ok_share=_share(ok, self._judged - self._outcomes[Outcome.ABANDONED]),
+            reasons=dict(self._reasons.most_common()),
+            forced=self._forced,
+            forced_share=_share(self._forced, ok),
+            flags=dict(self._flags.most_common()),
+            rules=dict(self._rules.most_common()),
+            tie_rate=_share(self._tied, self._several),
+            pair_tie_rate=_share(self._equal_pairs, self._pairs),
+            spread=_share(self._spread, self._several),
+            curve=self._curve.points(),
+            curve_queries=self._curve.queries,
+            histogram=self._histogram.counts(),
+            comparisons=self._comparisons,
+            reused=reused,
+            usage=self._usage,
+            cache_hit_rate=_share(self._usage.tokens_cached, self._usage.tokens_in),
+            seconds=dict(seconds),
+            judgements_per_second=_share(new, time) if new is not None else None,
+            output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,
+            bad_rows=tuple(left_out.first),
+            rows_left_out=left_out.count,
+            budget=self._spent.summary() if self._spent else None,
+        )
 
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
-
-
-def _ranked(names: Iterable[str]) -> dict[str, int]:
-    return dict(Counter(names).most_common())
-
-
-def _mean_curve(values: Sequence[Sequence[float]]) -> tuple[tuple[int, float], ...]:
-    sizes = default_sizes(min(map(len, values), default=0))
-    curves = [dict(best_of_n_curve(found, sizes)) for found in values]
-    return tuple((size, statistics.fmean(curve[size] for curve in curves)) for size in sizes)

@@ -22,7 +22,6 @@ from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig,
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
@@ -97,9 +96,7 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
         view=config.view,
     )
     if not (job.output / "summary.json").is_file():
-        read = read_queries(config.input, best_of_n.asked(job))
-        require_usable(read, config.input)
-        asyncio.run(best_of_n.run(job, read.rows, list(read.bad)))
+        asyncio.run(best_of_n.run(job))
     rows = training_rows(job, config.better_by, policy, number)
     write_jsonl(folder / "sft.jsonl", rows.sft)
     write_jsonl(folder / "pairs.jsonl", rows.pairs)

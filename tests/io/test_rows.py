@@ -22,11 +22,14 @@ from autoj_reward.io.checks import MAX_CHARS
 from autoj_reward.io.rows import (
     Rows,
     TextRow,
+    gathered,
+    queries,
     read_queries,
-    read_texts,
     require_clean,
+    texts,
 )
 from autoj_reward.io.sources import HubDataset, hub_dataset
+from autoj_reward.io.stream import KEPT, look_through
 from autoj_reward.types import BadRow, QueryRow
 
 GOOD = b'{"query": "good"}'
@@ -34,15 +37,15 @@ Read = Callable[[str], Rows[Any]]
 
 
 def read_singles(source: str) -> Rows[TextRow]:
-    return read_texts(source, "query", "response")
+    return gathered(texts(source, "query", "response"))
 
 
 def read_pairs(source: str) -> Rows[TextRow]:
-    return read_texts(source, "query", "response_1", "response_2")
+    return gathered(texts(source, "query", "response_1", "response_2"))
 
 
 def read_judged(source: str) -> Rows[TextRow]:
-    return read_texts(source, "text")
+    return gathered(texts(source, "text"))
 
 
 def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
@@ -493,3 +496,35 @@ def test_import_is_light() -> None:
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_rows_on_standard_input_are_read_as_often_as_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = b'{"query": "a"}\nno\n{"query": "b"}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    stream = queries("-")
+    assert [row.query for row in stream.usable()] == ["a", "b"]
+    assert [row.query for row in stream.usable()] == ["a", "b"]
+    left_out = look_through(stream)
+    assert (left_out.count, str(left_out.first[0])[:10]) == (1, "<stdin>:2:")
+
+
+def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for source in (
+        written(tmp_path, GOOD + b"\n" + b"{" * 10),
+        parquet(tmp_path, {"query": [str(n) for n in range(1000)]}),
+    ):
+        rows = iter(queries(source))
+        assert isinstance(next(rows), QueryRow)
+        rows.close()
+
+
+def test_bad_rows_are_counted_and_the_first_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = written(tmp_path, GOOD + b"\n" + b"no\n" * (KEPT + 5))
+    left_out = look_through(queries(source))
+    assert (left_out.count, len(left_out.first)) == (KEPT + 5, KEPT)
+    assert capsys.readouterr().out.count("left out") == KEPT + 5

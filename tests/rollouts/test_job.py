@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import yaml
 
 from autoj_reward import cli
 from autoj_reward.config import BestOfNConfig
+from autoj_reward.journal import Journal
 from rollouts.best_of_n.job import ranked
 
 ROOT = Path(__file__).parents[2]
@@ -192,9 +192,13 @@ def test_a_result_file_that_cannot_be_written_loses_no_judgement(
     (job.output / "selections.jsonl").mkdir(parents=True)
     assert job.run() == 1
     assert "selections.jsonl" in capsys.readouterr().err
+    assert not job.log.exists()  # found before anything is judged
+    (job.output / "selections.jsonl").rmdir()
+    (job.output / "report.html").mkdir(parents=True)
+    assert job.run() == 1
     count = len(judged(job.log))
     assert count == 10
-    (job.output / "selections.jsonl").rmdir()
+    (job.output / "report.html").rmdir()
     assert job.run() == 0
     assert len(judged(job.log)) == count
 
@@ -331,15 +335,11 @@ MANY = [
 def in_journal(path: Path) -> list[list[str]]:
     if not path.exists():
         return []
+    journal = Journal(path)
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-            found = db.execute("SELECT input FROM judgements").fetchall()
-    except sqlite3.OperationalError:  # not made yet
-        return []
+        return [record["input"]["responses"] for record in journal.export()]
     finally:
-        if "db" in locals():
-            db.close()
-    return [json.loads(text)["responses"] for (text,) in found]
+        journal.close()
 
 
 @pytest.fixture(scope="module")
@@ -384,6 +384,39 @@ def test_a_killed_job_goes_on_where_it_stopped(
     assert [responses for responses in again if responses in kept] == []
     assert len(in_journal(journal)) == len(kept) + len(again)
     assert job.summary()["reused"] >= len([r for r in kept if len(r) == 1])
+
+
+def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"query": f"q{q}", "responses": [f"q{q} r{r} " + "x" * (r % 10) for r in range(8)]}
+        for q in range(200)
+    ]
+    whole = Job(tmp_path / "whole", rows, {})
+    job = Job(tmp_path / "killed", rows, {"latency_s": 0.01}, judge={"serve": {"max_ongoing": 4}})
+    assert whole.run() == 0
+    for share in (0.1, 0.4, 0.7):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while len(judged(job.log)) < share * 1600:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        assert not (job.output / "selections.jsonl").exists()
+    assert job.run() == 0
+    own, theirs = (j.output / "selections.jsonl" for j in (job, whole))
+    assert own.read_bytes() == theirs.read_bytes()
+    asked = [tuple(responses) for responses in judged(job.log)]
+    assert set(asked) == {tuple(responses) for responses in judged(whole.log)}
+    assert len(asked) - len(set(asked)) <= 0.01 * len(set(asked))
+    left = [path.name for path in job.output.iterdir() if path.suffix in (".part", ".tmp")]
+    assert left == []
 
 
 def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(

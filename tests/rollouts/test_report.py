@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections import Counter
 from dataclasses import replace
@@ -26,7 +28,8 @@ from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import bar_plot, dot_plot, line_plot
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.report_query import reason_in_words
-from rollouts.best_of_n.summary import summarise
+from rollouts.best_of_n.sample import Sample
+from tests.rollouts.figures import summarise
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -83,10 +86,13 @@ def render(
     judge: str = "j@1",
     title: str = "Best of N",
     config: str = "input: a",
-    limit: int = 200,
 ) -> str:
-    summary = summarise(groups, bad_rows, view=view, judge=judge, seconds={"judge": 2.0})
-    return render_report(summary, groups, title=title, config_text=config, limit=limit)
+    summary = summarise(groups, bad_rows, view=view, seconds={"judge": 2.0})
+    sample = Sample(view)
+    for own in groups:
+        sample.add(own)
+    summary = replace(summary, judge=judge)
+    return render_report(summary, sample.shown(), title=title, config_text=config)
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -190,12 +196,17 @@ def test_any_text_leaves_the_structure_alone(text: str) -> None:
 def test_page_needs_nothing_else() -> None:
     text = hostile_page("x")
     page = Page(text)
-    assert not {"script", "link", "img", "iframe", "object", "form"} & set(page.tags)
+    assert page.tags["script"] == 1  # its own, allowed by its hash
+    assert not {"link", "img", "iframe", "object", "form"} & set(page.tags)
     assert not {"src", "srcset", "onclick", "onload"} & {name for name, _ in page.attributes}
     assert "url(" not in text
     assert "@import" not in text
     policy = next(value for name, value in page.attributes if name == "content" and value)
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith(
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri"
+    )
     assert "prefers-color-scheme: dark" in text
 
 
@@ -289,11 +300,22 @@ def test_warnings(judgements: list[Judgement], said: set[str]) -> None:
     assert {phrase for phrase in (FORCED, FLAT, TIES, FAILED, NONE) if phrase in text} == said
 
 
-def test_only_the_first_queries_are_detailed() -> None:
-    page = Page(render([group(rated(5))] * 7, limit=3))
-    assert page.tags["article"] == 3
-    assert "The first 3 of 7 queries are shown in detail; 4 were left out here." in page.text
-    assert "were left out here" not in Page(render([group(rated(5))] * 3, limit=3)).text
+def test_a_large_job_is_shown_by_a_sample() -> None:
+    ratings = [5.0 + (n % 4) for n in range(1000)]
+    ratings[400:404] = [1.0, 2.0, 3.0, 4.0]
+    groups = [group(rated(value), query=f"query {n}") for n, value in enumerate(ratings)]
+    groups[500] = group(failed(), query="query 500", rule="all_failed")
+    page = Page(render(groups))
+    # 50 of the lowest are among the first, last and drawn ones in part.
+    assert 150 < page.tags["article"] <= 200
+    numbers = [int(n) for n in re.findall(r"Query (\d+)line", page.text)]
+    assert numbers == sorted(set(numbers))
+    assert {*range(1, 51), *range(976, 1001), 401, 402, 403, 404, 501} <= set(numbers)
+    assert f"{len(numbers)} of 1,000 queries are shown in detail: 50 that came first" in page.text
+    assert "25 that came last" in page.text and "drawn at random" in page.text
+    assert render(groups) == render(groups)
+    small = Page(render(groups[:200]))
+    assert small.tags["article"] == 200 and "shown in detail" not in small.text
 
 
 @pytest.mark.parametrize("view", ["rating", "expected"])

@@ -33,7 +33,7 @@ from autoj_reward.types import (
 from rollouts.best_of_n.curve import best_of_n_curve
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.records import judgement_records, selection_record
-from rollouts.best_of_n.summary import summarise
+from tests.rollouts.figures import summarise
 
 LONE = "\ud800"
 
@@ -63,7 +63,7 @@ def test_copies_are_counted_once() -> None:
             Standing(Fate.JUDGED),
         ),
     )
-    s = summarise([found], [], view="rating", judge="", seconds={})
+    s = summarise([found], [], view="rating", seconds={})
     assert (s.candidates, s.outcomes["ok"], s.ok_share) == (3, 2, 1)
     assert (s.tie_rate, s.pair_tie_rate, s.spread) == (0, 0, 2.5)
     assert s.histogram == ((3, 1), (8, 1))
@@ -215,7 +215,7 @@ def test_summary_by_hand() -> None:
         group(failed(), failed(Outcome.UNAVAILABLE, ""), rule="all_failed"),
     ]
     bad = [BadRow("in.jsonl", 3, "query", "is empty")]
-    s = summarise(groups, bad, view="rating", judge="j@1", seconds={"sample": 5, "judge": 2})
+    s = summarise(groups, bad, view="rating", seconds={"sample": 5, "judge": 2})
     assert (s.queries, s.candidates, s.reused, s.comparisons) == (3, 9, 0, 1)
     assert s.outcomes == {
         "ok": 6,
@@ -249,15 +249,15 @@ def test_summary_by_hand() -> None:
 
 def test_summary_curve_stops_at_the_query_with_the_fewest_values() -> None:
     groups = [group(*map(rated, (1, 2, 3, 4))), group(rated(6), rated(8), failed())]
-    curve = summarise(groups, [], view="rating", judge="", seconds={}).curve
+    curve = summarise(groups, [], view="rating", seconds={}).curve
     assert [n for n, _ in curve] == [1, 2]
     assert [v for _, v in curve] == pytest.approx([4.75, (10 / 3 + 8) / 2])
 
 
 def test_summary_ranks_by_the_view() -> None:
     groups = [group(rated(8, 7.9), rated(8, 7.1), rated(5))]
-    by_rating = summarise(groups, [], view="rating", judge="", seconds={})
-    by_mean = summarise(groups, [], view="expected", judge="", seconds={})
+    by_rating = summarise(groups, [], view="rating", seconds={})
+    by_mean = summarise(groups, [], view="expected", seconds={})
     assert (by_rating.tie_rate, by_mean.tie_rate) == (1.0, 0.0)
     assert by_mean.curve[-1] == (2, 7.9)
 
@@ -284,7 +284,6 @@ def test_rates_leave_reused_judgements_out(
         groups,
         [],
         view="rating",
-        judge="",
         seconds={"judge": 2.0},
         reused=reused,
         new=new,
@@ -303,7 +302,7 @@ def test_rates_leave_reused_judgements_out(
     ],
 )
 def test_summary_without_anything_to_divide_by(groups: list[GroupResult]) -> None:
-    s = summarise(groups, [], view="rating", judge="", seconds={"judge": 0.0})
+    s = summarise(groups, [], view="rating", seconds={"judge": 0.0})
     assert (s.tie_rate, s.pair_tie_rate, s.spread, s.judgements_per_second) == (None,) * 4
     json.dumps(to_json(s), allow_nan=False)
 

@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 
 from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
@@ -224,8 +223,7 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
         kept = Sampled(("good", "fair", "poor"), (None,) * 3, ended, 9)
         journal.put_samples(policy_name(job.policy), query, kept)
     journal.close()
-    read = read_queries(job.input)
-    asyncio.run(best_of_n.run(job, read.rows, []))
+    asyncio.run(best_of_n.run(job))
     rows = training_rows(job, 0.0, "p", 1)
     kept_queries = [QUERIES[0], QUERIES[2], QUERIES[3]]
     system = {"role": "system", "content": "Be brief."}

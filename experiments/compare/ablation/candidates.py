@@ -10,6 +10,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.ablation.checkers import Checkable, grade, read_checkable
 from experiments.compare.ablation.config import RewardAblationConfig
@@ -57,9 +58,12 @@ async def sampled_responses(
                 bar.update(len(done.responses))
 
             queries = [row.query for row in rows]
-            return await sample_missing(queries, config.policy, journal, progress, cluster)
+            failed = await sample_missing(queries, config.policy, journal, progress, cluster)
     finally:
         cluster.close()
+    name = policy_name(config.policy)
+    kept = {query: journal.get_samples(name, query) for query in queries}
+    return {query: own or failed[query] for query, own in kept.items()}
 
 
 async def put_graded(

@@ -1,0 +1,67 @@
+"""Figures of a job that are gathered query by query, in memory that does not grow with the job."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from rollouts.best_of_n.curve import best_of_n_curve, default_sizes
+
+NAMES = 1000
+"""Distinct names, such as reasons of failures, that are counted apart."""
+VALUES = 1000
+"""Distinct values that a histogram holds."""
+OTHER = "other"
+
+
+def count(names: Counter[str], name: str) -> None:
+    """Count a name; of more than NAMES, the late ones together."""
+    names[name if name in names or len(names) < NAMES else OTHER] += 1
+
+
+class Histogram:
+    """Counts by value; beyond VALUES of them, by multiples of the smallest power of two that is
+    wide enough."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[float] = Counter()
+        self._step = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[self._rounded(value)] += 1
+        if len(self._counts) > VALUES:
+            span = max(self._counts) - min(self._counts)
+            self._step = max(2 * self._step, 2.0 ** math.ceil(math.log2(span / VALUES)))
+            before, self._counts = self._counts, Counter()
+            for old, found in before.items():
+                self._counts[self._rounded(old)] += found
+
+    def _rounded(self, value: float) -> float:
+        return round(value / self._step) * self._step if self._step else value
+
+    def counts(self) -> tuple[tuple[float, int], ...]:
+        """(value, count), ascending."""
+        return tuple(sorted(self._counts.items()))
+
+
+class MeanCurve:
+    """The mean best-of-N curve over queries, as far as the one with the fewest values goes.
+
+    A point of a query's curve is linear in its ordered values, so sums of ordered values will do,
+    apart for each number of values.
+    """
+
+    def __init__(self) -> None:
+        self.queries = 0
+        self._sums: dict[int, list[float]] = {}
+
+    def add(self, values: tuple[float, ...]) -> None:
+        self.queries += 1
+        sums = self._sums.setdefault(len(values), [0.0] * len(values))
+        for place, value in enumerate(sorted(values)):
+            sums[place] += value
+
+    def points(self) -> tuple[tuple[int, float], ...]:
+        sizes = default_sizes(min(self._sums, default=0))
+        curves = [dict(best_of_n_curve(sums, sizes)) for sums in self._sums.values()]
+        return tuple((n, math.fsum(curve[n] for curve in curves) / self.queries) for n in sizes)

@@ -1,0 +1,52 @@
+"""The result files of a best-of-N job, written while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from autoj_reward.config import BestOfNConfig
+from autoj_reward.io.files import to_json, write_json, write_text, writing_jsonl
+from rollouts.best_of_n.group import GroupResult
+from rollouts.best_of_n.plots import line_plot
+from rollouts.best_of_n.records import judgement_records, selection_record
+from rollouts.best_of_n.report import render_report
+from rollouts.best_of_n.sample import Sample
+from rollouts.best_of_n.summary import Figures, Summary
+
+
+@contextmanager
+def writing(
+    folder: Path, figures: Figures, sample: Sample
+) -> Iterator[Callable[[GroupResult], None]]:
+    """What takes the queries in their order. selections.jsonl and judgements.jsonl are there, each
+    whole, once the block has ended without an error."""
+    with (
+        writing_jsonl(folder / "selections.jsonl") as selection,
+        writing_jsonl(folder / "judgements.jsonl") as judgement,
+    ):
+
+        def add(group: GroupResult) -> None:
+            selection(selection_record(group))
+            for record in judgement_records(group):
+                judgement(record)
+            figures.add(group)
+            sample.add(group)
+
+        yield add
+
+
+def write_figures(config: BestOfNConfig, summary: Summary, sample: Sample) -> None:
+    """summary.json, report.html and curve.svg."""
+    folder = config.output
+    write_json(folder / "summary.json", to_json(summary))
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    title = f"Best-of-N: {Path(config.input).name}"
+    page = render_report(summary, sample.shown(), title=title, config_text=text)
+    write_text(folder / "report.html", page)
+    if summary.curve:
+        name = f"mean {config.view} of the best of N"
+        write_text(folder / "curve.svg", line_plot(summary.curve, name, (640, 320), alone=True))

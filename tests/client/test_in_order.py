@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from autoj_reward.client.in_order import in_order
+
+
+async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_needed() -> None:
+    taken, under_way, most, done = 0, 0, 0, []
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for number in range(1, 201):
+            taken = number
+            yield number
+
+    async def work(item: int) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(item * 7 % 5):  # turns of the loop that an item takes
+            await asyncio.sleep(0)
+        under_way -= 1
+        return item
+
+    def record(item: int) -> None:
+        done.append(item)
+        assert taken - item <= 20
+
+    await in_order(items(), work, record, 10)
+    assert done == list(range(1, 201)) and 5 <= most <= 10
+
+
+async def test_one_that_is_late_holds_up_no_more_than_as_many_again() -> None:
+    late, taken, done = asyncio.Event(), [], []
+
+    async def work(item: int) -> int:
+        taken.append(item)
+        if item == 0:
+            await late.wait()
+        return item
+
+    job = asyncio.create_task(in_order(range(100), work, done.append, 6, lambda item: 2))
+    for _ in range(300):
+        await asyncio.sleep(0)
+    assert taken == [0, 1, 2, 3, 4, 5] and done == []  # sizes of 12, and room for 6 under way
+    late.set()
+    await job
+    assert done == list(range(100))
+
+
+@pytest.mark.parametrize("where", ["work", "done"])
+async def test_an_error_ends_all(where: str) -> None:
+    async def work(item: int) -> int:
+        if item == 3 and where == "work":
+            raise RuntimeError("no")
+        return item
+
+    def done(item: int) -> None:
+        if item == 3 and where == "done":
+            raise RuntimeError("no")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await in_order(range(100), work, done, 4)
+    assert caught.group_contains(RuntimeError, match="no")
+
+
+async def test_an_item_larger_than_the_room_has_it_alone() -> None:
+    done: list[int] = []
+
+    async def work(item: int) -> int:
+        return item
+
+    await in_order([1, 50, 2], work, done.append, 8, lambda item: item)
+    assert done == [1, 50, 2]

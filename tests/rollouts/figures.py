@@ -1,0 +1,26 @@
+"""The figures of a whole job at once, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from autoj_reward.io.stream import LeftOut
+from autoj_reward.types import BadRow
+from rollouts.best_of_n.group import GroupResult
+from rollouts.best_of_n.summary import Figures, Summary
+
+
+def summarise(
+    groups: Iterable[GroupResult],
+    bad: Sequence[BadRow] = (),
+    *,
+    view: str = "rating",
+    seconds: Mapping[str, float] | None = None,
+    budget: float | None = None,
+    **run: Any,
+) -> Summary:
+    figures = Figures(view, budget)
+    for group in groups:
+        figures.add(group)
+    return figures.summary(LeftOut(len(bad), list(bad)), seconds or {}, **run)
