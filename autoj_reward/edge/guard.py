@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 
 from autoj_reward.edge.intake import Intake, Limits
@@ -90,9 +91,9 @@ class Guard:
             await self._app(scope, receive, answer.send)
             return
         with self.intake.admitted() as hold:
-            body = await self.intake.body(headers.get("content-length", "0"), receive, hold)
-            if body is not None:
-                await self._work(scope, body, receive, answer, deadline)
+            unread = await self.intake.body(headers.get("content-length", "0"), receive, hold)
+            if unread is not None:
+                await self._work(scope, unread, receive, answer, deadline)
 
     def _seconds(self, given: str | None) -> float:
         most = self._limits.deadline_s
@@ -107,16 +108,22 @@ class Guard:
         return min(most, seconds)
 
     async def _work(
-        self, scope: Message, body: bytes, receive: Receive, answer: Answer, deadline: float
+        self,
+        scope: Message,
+        unread: deque[bytes],
+        receive: Receive,
+        answer: Answer,
+        deadline: float,
     ) -> None:
-        """Run the app on a body that is read; stop it at the deadline, or when the caller hangs up,
-        which cancels the judge's work all the way into the engine."""
+        """Run the app on a body that has arrived, of which nothing is kept here; stop it at the
+        deadline, or when the caller hangs up, which cancels the judge's work all the way into the
+        engine."""
         gone = asyncio.create_task(_until_gone(receive))
-        unread = [body]
 
         async def replay() -> Message:
             if unread:
-                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+                chunk = unread.popleft()
+                return {"type": "http.request", "body": chunk, "more_body": bool(unread)}
             await asyncio.shield(gone)
             return {"type": "http.disconnect"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,9 +75,9 @@ class Intake:
             self._bytes -= held
             self._metrics.in_flight.dec()
 
-    async def body(self, stated: str, receive: Receive, hold: Hold) -> bytes | None:
-        """The whole body, however it is sent; None if the caller hung up before its end. stated:
-        its Content-Length."""
+    async def body(self, stated: str, receive: Receive, hold: Hold) -> deque[bytes] | None:
+        """The pieces of the whole body, at least one, however it is sent; None if the caller hung
+        up before its end. stated: its Content-Length."""
         most = self._limits.body
         if not stated.isdecimal() or int(stated[:20]) > most:
             raise Refused(413, f"the body has more than {most} bytes")
@@ -92,8 +93,8 @@ class Intake:
         finally:
             self._reading.discard(limit)
 
-    async def _arrived(self, receive: Receive, hold: Hold) -> bytes | None:
-        most, chunks, size, nesting = self._limits.body, [], 0, Nesting()
+    async def _arrived(self, receive: Receive, hold: Hold) -> deque[bytes] | None:
+        most, size, nesting, chunks = self._limits.body, 0, Nesting(), deque[bytes]()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -106,4 +107,4 @@ class Intake:
             nesting.read(chunk)
             chunks.append(chunk)
             if not message.get("more_body"):
-                return b"".join(chunks)
+                return chunks

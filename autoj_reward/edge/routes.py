@@ -12,37 +12,43 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+from autoj_reward.edge.responses import App, Message, Receive, Send
+
+Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class BodyRoute(APIRoute):
     """A route of `endpoint(body)`, which answers with a Response."""
 
-    def get_route_handler(self) -> Handler:
-        kinds = get_type_hints(self.endpoint)
-        if list(kinds) != ["body", "return"]:
-            usual: Handler = super().get_route_handler()
-            return usual
-        shape, answer = TypeAdapter(kinds["body"]), self.endpoint
+    def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        kinds = get_type_hints(endpoint)
+        if list(kinds) == ["body", "return"]:
+            self.app = _app(TypeAdapter(kinds["body"]), endpoint)
 
-        async def handle(request: Request) -> Response:
-            body = _parsed(await request.body())
-            try:
-                checked = shape.validate_python(body)
-            except ValidationError as error:
-                found = error.errors(include_url=False)
-                wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
-                raise RequestValidationError(wrong) from None
-            response: Response = await answer(checked)
-            return response
 
-        return handle
+def _app(shape: TypeAdapter[Any], answer: Endpoint) -> App:
+    """What raises is told by the handlers of the app that the route is of."""
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
+            raise RequestValidationError(wrong) from None
+        response = await answer(checked)
+        await response(scope, receive, send)
+
+    return app
 
 
 def _parsed(body: bytes) -> Any:
     """RequestValidationError for what is no JSON, HTTPException for what is no text."""
     try:
-        return json.loads(body)
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        del body  # a large one is not held beside what is made of it
+        return json.loads(text)
     except json.JSONDecodeError as error:
         wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
         raise RequestValidationError([wrong]) from None

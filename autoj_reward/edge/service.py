@@ -23,6 +23,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig, load_config
 from autoj_reward.edge import trainers
 from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.token import kept_token
@@ -72,7 +73,8 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
         before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
-            model.run(lambda client: server.serve()).result()
+            with seldom_collected():
+                model.run(lambda client: server.serve()).result()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

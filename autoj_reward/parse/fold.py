@@ -36,7 +36,7 @@ _RUNS = (
 
 def fold(text: str) -> str:
     """The folded form, in time linear in the text, whatever it holds."""
-    folded = text.translate(_Table())
+    folded = text.translate(_Table(_ASCII))
     for run, symbol in _RUNS:
         folded = run.sub(symbol, folded)
     return folded
@@ -95,3 +95,7 @@ def _folded(char: str) -> str:
     if category[0] in "LN":
         return char if unicodedata.east_asian_width(char) in "WF" else OTHER
     return OTHER if category == "So" and "LETTER" in unicodedata.name(char, "") else " "
+
+
+_ASCII = {code: _Table()[code] for code in range(128)}
+"""What every text may have: most have little else."""

@@ -221,7 +221,8 @@ def test_the_openapi_page_names_every_route_and_needs_no_token() -> None:
         page = call("GET", "/openapi.json", headers={}).json()
         docs = call("GET", "/docs", headers={})
     assert docs.status_code == 200 and "<code>POST /v1/score</code>, with the token" in docs.text
-    # Nothing of it is fetched, from here or elsewhere.
+    # Nothing of it is fetched, from here or elsewhere, and no other host is named.
+    assert "://" not in docs.text
     assert not re.search(r"(src|href)=.?(?!.?openapi\.json)|@import|<script|<link|url\(", docs.text)
     assert docs.headers["content-security-policy"].startswith("default-src 'none'")
     assert {"/v1/score", "/v1/compare", "/v1/best_of_n", "/v1/judge"} <= set(page["paths"])
@@ -371,6 +372,24 @@ def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) 
     finally:
         tracemalloc.stop()
     assert stub.begun == 1
+
+
+def test_a_large_body_is_not_held_beside_what_is_made_of_it() -> None:
+    row = {"query": "Why?", "response": "x" * 200_000}
+    body = json.dumps({"candidates": [row] * 80, "unknown": 1}).encode()
+    head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    content = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with (
+        serving(made(Stub())) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=30) as connection,
+    ):
+        tracemalloc.start()
+        try:
+            connection.sendall(content)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 422 ")
+            assert tracemalloc.get_traced_memory()[1] < 2.5 * len(body)
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_body_over_the_limit() -> None:

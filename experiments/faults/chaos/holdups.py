@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import httpx
 from autoj_reward.config import JudgeConfig
 from experiments.faults.chaos.server import HEADERS, TOKEN, Server, service
 
-HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 400.0, 1024.0, 30.0, 1024
+HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
 """The promises."""
 HOLD_S = 20.0
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
@@ -30,7 +31,8 @@ class Held:
     """One attack. health_s: the slowest answer of /healthz, on a connection of its own, and
     health_cpu_s: the most CPU that the service spent until one came, which is what it takes where
     nobody else wants the core. scored, failed: calls with the token that were answered, and those
-    or probes that were not. rss_mib: most resident memory. log_kib: by how much the log grew.
+    or probes that were not. rss_mib: most resident memory that it ever had.
+    files: most that were open at a time, connections among them. log_kib: by how much the log grew.
     stop_s: from SIGTERM to the end. inputs: judge inputs of the costliest request."""
 
     attack: str
@@ -39,6 +41,7 @@ class Held:
     scored: int
     failed: int
     rss_mib: float
+    files: int
     log_kib: float
     stop_s: float
     inputs: int
@@ -53,7 +56,7 @@ def broken(row: dict[str, Any]) -> list[str]:
         "stop_s": STOP_S,
         "inputs": INPUTS,
     }
-    wrong = [f"{name} {row[name]:.3g}" for name, most in bounds.items() if row[name] > most]
+    wrong = [f"{name} {row[name]:.4g}" for name, most in bounds.items() if row[name] > most]
     return wrong if row["scored"] else [*wrong, "nobody was served"]
 
 
@@ -89,10 +92,10 @@ Attack = Callable[[str], Coroutine[Any, Any, int]]
 
 async def _watched(
     server: Server, attacking: subprocess.Popen[str] | None
-) -> tuple[float, float, int, int, float]:
+) -> tuple[float, float, int, int, float, int]:
     """The slowest probe in seconds and in the service's CPU, calls that were served, what failed,
-    and the most memory, for a while or until an attacker is done."""
-    slowest, busiest, scored, failed, rss = 0.0, 0.0, 0, 0, 0.0
+    the most memory and the most files, for a while or until an attacker is done."""
+    slowest, busiest, scored, failed, files = 0.0, 0.0, 0, 0, 0
     end = time.monotonic() + HOLD_S
     async with httpx.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as caller:
         while attacking.poll() is None if attacking else time.monotonic() < end:
@@ -107,9 +110,9 @@ async def _watched(
                 scored, failed = scored + given.is_success, failed + given.is_error
             except (OSError, TimeoutError, httpx.TransportError):
                 failed += 1
-            rss = max(rss, server.process.memory_info().rss / 2**20)
+            files = max(files, server.process.num_fds())
             await asyncio.sleep(0.1)
-    return slowest, busiest, scored, failed, rss
+    return slowest, busiest, scored, failed, server.peak_mib, files
 
 
 async def _alone(address: str) -> bytes:
@@ -194,5 +197,7 @@ ATTACKS: dict[str, tuple[Attack, int | None, bool]] = {
 """Each with the files that the service may have open, and whether it lasts."""
 
 if __name__ == "__main__":
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a file
     print("begins", flush=True)
     print(asyncio.run(ATTACKS[sys.argv[1]][0](sys.argv[2])))

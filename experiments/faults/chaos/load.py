@@ -170,16 +170,16 @@ def _client(
 
 
 async def _load(number: int, address: str, concurrent: int, seconds: float) -> list[Sample]:
-    end = time.monotonic() + seconds
     samples: list[Sample] = []
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrent)
     async with httpx.AsyncClient(
         base_url=address, headers=HEADERS, limits=limits, timeout=120, trust_env=False
     ) as client:
+        end = time.monotonic() + seconds
 
         async def ask(worker: int) -> None:
             count = 0
-            while time.monotonic() < end:
+            while not count or time.monotonic() < end:  # each asks once on the busiest machine
                 count += 1
                 name = f"client {number} worker {worker} request {count}"
                 samples.append(await _ask(client, name))

@@ -46,6 +46,13 @@ class Server:
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
+    @property
+    def peak_mib(self) -> float:
+        """The most resident memory that this process ever had, which no look now and then sees."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) / 1024
+
     def _start(self) -> subprocess.Popen[bytes]:
         with open(self._log, "ab") as log:
             return subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from autoj_reward.edge.trainers import add_routes
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
-from experiments.faults.chaos import fuzz
+from experiments.faults.chaos import fuzz, holdups
 from experiments.faults.chaos.__main__ import broken, main, render
+from experiments.faults.chaos.holdups import Held
 from experiments.faults.chaos.load import Sample, summary
 
 
@@ -100,13 +102,21 @@ def test_broken_promises_are_named() -> None:
     load = {"server": "service", "failed": 0, "lost": 1, "twice": 0, "mib_per_minute": 5.5}
     killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
     killed |= {"left": 0, "orphans": 1}
+    held = Held("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
     found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False, "grown_mib": 65.0}}
+    found["holdups"] = [asdict(held)]
     assert broken(found) == [
         "load, service: lost 1",
         "load, service: 5.5 MiB more each minute",
         "kills, replica: not every candidate was answered once and ok",
         "kills, replica: the job was over before the kill",
         "kills, replica: 1 orphans run on",
+        "holdups, a flood: health_cpu_s 1.5",
+        "holdups, a flood: rss_mib 301",
+        "holdups, a flood: log_kib 1025",
+        "holdups, a flood: stop_s 31",
+        "holdups, a flood: inputs 1025",
+        "holdups, a flood: nobody was served",
         "fuzz: the service grew by 65 MiB",
     ]
     assert "| replica | 4 | 4 | 5 | 4 |" in render(result(found))
@@ -114,7 +124,7 @@ def test_broken_promises_are_named() -> None:
 
 def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = written(tmp_path)
-    code = main(["--config", config])
+    code = main(["--config", config, "--parts", "load,fuzz,kills"])
     told = capfd.readouterr()
     assert code == 0, told.err[-2000:]
     found = json.loads((tmp_path / "out" / "chaos.json").read_text())
@@ -129,6 +139,13 @@ def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFix
     assert killed["pause_s"] > 0 and killed["recovered_s"] > 0
     assert 0 < killed["left"] < 64 and killed["orphans"] == 0
     assert "## kills" in told.out
+
+
+def test_half_bodies_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdups, "HOLD_S", 1.0)
+    held = holdups.attacked(tmp_path, "half a body")
+    assert holdups.broken(asdict(held)) == []
+    assert held.files > 32 and held.rss_mib > 20 and held.failed == 0
 
 
 def test_a_target_that_does_not_run_is_named(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from experiments.speed import edge_alone
 from experiments.speed.edge import BARE, SERVICE, main, ratios
 
 
@@ -43,3 +44,8 @@ def test_both_servers_are_measured(tmp_path: Path) -> None:
     for one in found["rounds"]:
         assert one["requests"] > 0 and one["failed"] == 0 and one["cpu_ms"] > 0
     assert "| bare FastAPI |" in (tmp_path / "out" / "edge.md").read_text()
+
+
+@pytest.mark.parametrize("server", ["service", "bare"])
+async def test_requests_without_sockets_are_answered(server: str) -> None:
+    await edge_alone.run(server, 5)

@@ -1,0 +1,40 @@
+"""Python's garbage collector beside many requests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig
+from autoj_reward.edge.garbage import LOOK_AFTER, seldom_collected
+from autoj_reward.edge.http import make_app
+from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.replica import JudgeReplica
+from experiments.faults.chaos.server import TOKEN
+from experiments.speed.edge_alone import asked
+
+
+def test_it_looks_seldom_and_afterwards_as_before() -> None:
+    before = gc.get_threshold()
+    with seldom_collected():
+        assert gc.get_threshold() == (LOOK_AFTER, *before[1:])
+        assert gc.get_freeze_count() > 0
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+async def test_a_request_leaves_nothing_for_it_to_find() -> None:
+    backend = LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake"))))
+    app = make_app(RewardClient(backend), TOKEN).guard
+    assert await asked(app, "first") == 200
+    gc.collect()
+    gc.disable()
+    try:
+        statuses = await asyncio.gather(*(asked(app, f"response {n}") for n in range(50)))
+        await asyncio.sleep(0)
+        assert set(statuses) == {200}
+        assert gc.collect() < 50  # not one a request
+    finally:
+        gc.enable()
