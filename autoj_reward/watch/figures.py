@@ -14,7 +14,7 @@ from autoj_reward.types import Judgement
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
 """What is judged: one response, two, or one at a glance, by the slot right after the prompt."""
-SLOTS = 240
+SLOTS = 120
 """Most points of time in a series."""
 BARS = 64
 """Most different values in a histogram before they are put together."""

@@ -60,7 +60,7 @@ def test_time_is_kept_in_few_slots_however_long_it_is() -> None:
     assert len(points) <= SLOTS
     assert sum(point["judged"] for point in points) == len(range(0, 86_400, 7))
     assert (points[0]["mean"], points[-1]["mean"]) == (4.0, 6.0)
-    assert series.seconds == 512  # 86,400 s in 240 slots of a power of two
+    assert series.seconds == 1024  # 86,400 s in 120 slots of a power of two
 
 
 def test_mean_spread_and_shares() -> None:
