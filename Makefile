@@ -9,6 +9,8 @@ ARGS =
 ACCELERATOR = $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 PYTHON = $(firstword $(foreach minor,11 12 13,$(shell python3.$(minor) -c '' 2>/dev/null && echo python3.$(minor))) python3)
 
+# What was compiled is kept, the tests' rewritten asserts too: each process would do it again.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 TRL := 1.16.0
 # What they import comes without what only a GPU needs.

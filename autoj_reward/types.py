@@ -224,6 +224,11 @@ class Judgement:
     def ok(self) -> bool:
         return self.outcome is Outcome.OK
 
+    @property
+    def why(self) -> str:
+        """The outcome and its reason, as an error or a log names them."""
+        return f"{self.outcome}: {self.reason}"
+
     def view(self, name: str) -> float | None:
         """The number named `rating`, `expected` or `direct`; None if the judgement abstains or
         lacks it."""

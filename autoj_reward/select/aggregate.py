@@ -65,8 +65,7 @@ def swap_consistent(forward: Judgement, backward: Judgement | None) -> Compariso
     orders = (forward,) if backward is None else (forward, backward)
     failed = [o for o in orders if o.outcome is not Outcome.OK or o.verdict is None]
     if failed:
-        reason = "; ".join(f"{o.outcome.value}: {o.reason}" for o in failed)
-        return Comparison(Verdict.FAILED, orders, reason)
+        return Comparison(Verdict.FAILED, orders, "; ".join(o.why for o in failed))
     verdicts = {
         o.verdict if k == 0 else o.verdict.swapped() for k, o in enumerate(orders) if o.verdict
     }

@@ -43,7 +43,7 @@ class FailureBudget:
                 lost = judgement.outcome is Outcome.UNAVAILABLE
                 self._unanswered = self._unanswered + 1 if lost else 0
                 if not judgement.ok:
-                    self._reasons[f"{judgement.outcome}: {judgement.reason}"[:200]] += 1
+                    self._reasons[judgement.why[:200]] += 1
             failed, seen = self._window.count(False), len(self._window)
             allowed = self._config.budget * self._config.window
             gone = self._unanswered >= GONE and self._config.budget < 1

@@ -81,8 +81,11 @@ def _mask(found: Reward) -> dict[str, Any]:
     """What says that a reward is no measurement, in the words of Gym; nothing if it is one."""
     if found.value is not None:
         return {}
-    reason = f"{found.judgement.outcome}: {found.judgement.reason}"
-    return {"mask_sample": True, "failure_kind": "judge_failed", "failure_reason": reason}
+    return {
+        "mask_sample": True,
+        "failure_kind": "judge_failed",
+        "failure_reason": found.judgement.why,
+    }
 
 
 def _said(items: Any) -> Any:

@@ -39,7 +39,7 @@ async def reward(task: Any, trace: Any) -> float:
     trace.record_metrics(row_figures(found, model.parts))
     _record(trace, asked, found)
     if found.value is None:
-        raise NoReward(f"{found.judgement.outcome}: {found.judgement.reason}")
+        raise NoReward(found.judgement.why)
     return found.value
 
 

@@ -99,17 +99,25 @@ def test_a_service_from_start_to_end(address: str, monkeypatch: pytest.MonkeyPat
     assert answer.status_code == 503 and "failure budget" in answer.json()["detail"]
 
 
+TRAIN = """
+import sys
+from pathlib import Path
+from autoj_reward.cli import main
+
+for path in sys.argv[1:]:
+    assert main(["train", Path(path).stem, "--config", path]) == 0
+"""
+
+
 @pytest.mark.training
-@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ppo", "online-dpo"])
-def test_two_training_processes_share_it(
-    algorithm: str, address: str, policy: str, tmp_path: Path
-) -> None:
-    queries = tmp_path / "queries.jsonl"
+@pytest.mark.timeout(600)
+def test_two_training_processes_share_it(address: str, policy: str, tmp_path: Path) -> None:
+    queries, script = tmp_path / "queries.jsonl", tmp_path / "train.py"
     asked = [{"query": f"Name {n} rivers."} for n in range(4)]
     queries.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    script.write_text(TRAIN, encoding="utf-8")
     run = {
         "input": str(queries),
-        "output": str(tmp_path / "run"),
         "learner": {"model": policy, "max_prompt_tokens": 64, "max_response_tokens": 8},
         "reward": {"service": {"address": address}, "judge": {"kind": "fake"}, "view": "rating"},
         "steps": 2,
@@ -119,25 +127,28 @@ def test_two_training_processes_share_it(
         "group": 4,
         "save_steps": 2,
     }
-    path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(run), encoding="utf-8")
+    paths = [tmp_path / f"{name}.yaml" for name in ("grpo", "rloo", "ppo", "online-dpo")]
+    for path in paths:
+        given = run | {"output": str(path.with_suffix(""))}
+        path.write_text(yaml.safe_dump(given), encoding="utf-8")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [sys.executable, *launch, "-m", "autoj_reward.cli", "train", algorithm]
     told = subprocess.run(
-        [*command, "--config", str(path)],
-        env=os.environ | {"AUTOJ_TOKEN": "secret", "OMP_NUM_THREADS": "1"},
+        [sys.executable, *launch, str(script), *map(str, paths)],
+        env=os.environ | {"AUTOJ_TOKEN": "secret", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=560,
         check=False,
     )
     assert told.returncode == 0, told.stderr[-4000:]
-    assert (tmp_path / "run" / "policy" / "model.safetensors").is_file()
-    journal = Journal(tmp_path / "run" / "journal.sqlite")
-    judged = {row["input"]["query"] for row in journal.export()}
-    journal.close()
-    assert judged <= {row["query"] for row in asked} and judged
+    for path in paths:
+        output = path.with_suffix("")
+        assert (output / "policy" / "model.safetensors").is_file()
+        journal = Journal(output / "journal.sqlite")
+        judged = {row["input"]["query"] for row in journal.export()}
+        journal.close()
+        assert judged <= {row["query"] for row in asked} and judged
 
 
 async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.parse import ParsedVerdict, ParseFailure, parse_comparison, parse_rating
@@ -32,6 +32,7 @@ GENERATIVE = [name for name in available() if isinstance(load_any_format(name), 
 
 
 @pytest.mark.parametrize("name", GENERATIVE)
+@settings(max_examples=50)
 @given(text=TEXTS)
 @example(text="A")
 @example(text="1")
@@ -234,12 +235,12 @@ def test_comparison_failures(name: str, text: str, reason: str, kept: str) -> No
 )
 @pytest.mark.parametrize("head", ["", "Rating: [[", "final decision is ", "[RESULT] "])
 def test_long_adversarial_text_takes_linear_time(unit: str, head: str) -> None:
-    text = head + unit * (50_000 // len(unit))
+    text = head + unit * (20_000 // len(unit))
     started = time.process_time()
     for name in GENERATIVE:
         parse_rating(text, load_format(name), [text])
         parse_comparison(text, load_format(name), [text])
-    assert time.process_time() - started < 0.2 * len(GENERATIVE)
+    assert time.process_time() - started < 0.05 * len(GENERATIVE)
 
 
 Released = Callable[[str], list[dict[str, Any]]]

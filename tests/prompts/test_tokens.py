@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -153,6 +153,7 @@ def test_hostile_text_stays_text(name: str, wrapper: str, tokenizer_named: Named
     harmless = [i for i in tokens.ids(prompt_of("x", query="x")) if i in control]
     marks = {"[INST]", "[/INST]"} - set(tokenizer.get_added_vocab())
 
+    @settings(max_examples=50)
     @given(query=HOSTILE, response=HOSTILE)
     def stays(query: str, response: str) -> None:
         ids = tokens.ids(prompt_of(response, query=query))

@@ -124,8 +124,7 @@ def test_a_named_ray_that_is_not_there(environment: dict[str, str]) -> None:
     assert left == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)], ids=str)
 def test_nothing_is_left_after_signals(
     environment: dict[str, str], number: signal.Signals, times: int
 ) -> None:

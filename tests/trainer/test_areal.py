@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import math
 import sys
 import time
@@ -30,6 +31,8 @@ def wrapper(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         package = types.ModuleType(name)
         package.__path__ = [str(FRAMEWORKS / name.replace(".", "/"))]
         monkeypatch.setitem(sys.modules, name, package)
+    for name in ("root", "manager"):  # others, once its logging is imported
+        monkeypatch.setattr(logging.Logger, name, getattr(logging.Logger, name))
     found = importlib.import_module("areal.api.reward_api").AsyncRewardWrapper
     yield found
     found._atexit_shutdown_all()

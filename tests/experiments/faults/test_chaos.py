@@ -122,7 +122,10 @@ def test_broken_promises_are_named() -> None:
     assert "| replica | 4 | 4 | 5 | 4 |" in render(result(found))
 
 
-def test_load_fuzz_and_a_killed_service(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_part(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdups, "HOLD_S", 2.0)
     config = written(tmp_path)
     code = main(["--config", config, "--parts", "load,fuzz,kills"])
     told = capfd.readouterr()
