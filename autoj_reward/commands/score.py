@@ -137,7 +137,7 @@ def _judge(
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + ".journal.sqlite")
-    with judged_by(judge_name(judge), result, result), writing_jsonl(output) as write:
+    with judged_by(judge_name(judge), result, result, total), writing_jsonl(output) as write:
 
         def done(row: TextRow, found: list[Judgement]) -> None:
             added = fields(found)

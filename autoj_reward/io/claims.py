@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -50,10 +51,11 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
 
 
 @contextmanager
-def judged_by(judge: str, output: Path, result: Path) -> Iterator[None]:
+def judged_by(judge: str, output: Path, result: Path, total: int = 0) -> Iterator[None]:
     """Hold a folder, or a file, that the results of this judge go to.
 
-    result: the file that is there once there are results. Raises ConfigError while another process
+    result: the file that is there once there are results. total: judge inputs to come, for those
+    who watch. Raises ConfigError while another process
     is at work there, or for results of another judge; OutputError where nothing can be written.
     """
     in_folder = output != result
@@ -66,7 +68,7 @@ def judged_by(judge: str, output: Path, result: Path) -> Iterator[None]:
                 f"{output} holds the results of the judge {known}, and this run's is {judge}: name "
                 "another output, or remove it"
             )
-        _write(held, path, judge)
+        _write(held, path, judge, total)
         yield
     finally:
         os.close(held)
@@ -111,7 +113,7 @@ def _locked(path: Path, output: Path) -> int:
     return held
 
 
-def _read(held: int) -> dict[str, str]:
+def _read(held: int) -> dict[str, Any]:
     try:
         found = json.loads(os.pread(held, 1 << 16, 0))
     except ValueError:  # new, or its disk was full
@@ -119,8 +121,9 @@ def _read(held: int) -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _write(held: int, path: Path, judge: str) -> None:
-    text = json.dumps({"judge": judge, "pid": os.getpid(), "host": socket.gethostname()})
+def _write(held: int, path: Path, judge: str, total: int = 0) -> None:
+    own = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
+    text = json.dumps(own)
     try:
         os.pwrite(held, text.encode(), 0)
         os.truncate(held, len(text))

@@ -75,6 +75,7 @@ class Answers:
             "name": visible(run.path.name or run.path.absolute().name),
             "path": visible(run.path),
             "state": run.state(),
+            "total": run.total(),
             "now": self._now(),
             "reading": not run.read_all,
             "trouble": visible(run.trouble),

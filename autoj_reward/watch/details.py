@@ -102,8 +102,9 @@ def summary_figures(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
             if isinstance(v, int | float)
         }
     found["curve"] = [point for point in found.get("curve", [])[:64] if _is_point(point)]
-    left_out = summary.get("bad_rows", summary.get("left_out", []))
-    found["left_out"] = len(left_out) if isinstance(left_out, list) else None
+    named = summary.get("bad_rows", summary.get("left_out", []))
+    left_out = summary.get("rows_left_out", len(named) if isinstance(named, list) else None)
+    found["left_out"] = left_out if isinstance(left_out, int) else None
     return found
 
 

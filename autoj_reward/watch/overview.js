@@ -30,7 +30,9 @@ function showTop(run) {
 
 function progressOf(run) {
   if (run.training && run.training.steps) return [run.training.step, run.training.steps, "steps"];
-  return null;
+  const done = (run.kinds.rating || 0) + (run.kinds.reading || 0) || run.kinds.comparison || 0;
+  const under = run.state === "running" || run.state === "stopped";
+  return under && run.total > 0 && done <= run.total ? [done, run.total, "judgements"] : null;
 }
 
 function showProgress(run) {
@@ -42,8 +44,8 @@ function showProgress(run) {
   bar.setAttribute("aria-valuenow", done);
   bar.setAttribute("aria-valuemax", all);
   bar.firstElementChild.style.width = `${Math.min(100, (100 * done) / all)}%`;
-  const left = run.state === "running" && done > 0 && done < all && run.first
-    ? ` · about ${duration(((run.now - run.first) / done) * (all - done))} left` : "";
+  const speed = unit === "steps" ? done / (run.now - run.first) : run.lately;
+  const left = run.state === "running" && done < all && speed > 0 ? ` · about ${duration((all - done) / speed)} left` : "";
   byId("progress-text").textContent = `${num(done, 0)} of ${num(all, 0)} ${unit}${left}`;
 }
 

@@ -100,15 +100,23 @@ class Run:
         """The config of a training."""
         return _read(self.path / "config.json") if self.path.is_dir() else None
 
+    @property
+    def _claim(self) -> Path:
+        beside = self.path.with_name(f".{self.path.name}{CLAIM}")
+        return self.path / CLAIM if self.path.is_dir() else beside
+
+    def total(self) -> int:
+        """Judge inputs that the job said it would ask for, comparisons aside; 0 if unknown."""
+        found = (_read(self._claim) or {}).get("total")
+        return found if isinstance(found, int) else 0
+
     def state(self) -> str:
         """`running`, `finished`, or `stopped`; `unknown` where nobody claimed the place."""
-        own = self.path.parent / f".{self.path.name}{CLAIM}"
-        claim = self.path / CLAIM if self.path.is_dir() else own
-        if holder(claim):
+        if holder(self._claim):
             return "running"
         if self.summary() is not None or (self.path / "policy").is_dir():
             return "finished"
-        return "stopped" if claim.is_file() else "unknown"
+        return "stopped" if self._claim.is_file() else "unknown"
 
 
 def _results(path: Path) -> Path:

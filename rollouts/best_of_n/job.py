@@ -7,6 +7,8 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -59,7 +61,10 @@ async def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     rows = queries(config.input, asked(config), answered=config.policy is None)
     counts = Counts()
     left_out = look_through(rows, strict, counts.expect)
-    with judged_by(judge_name(config.judge), config.output, config.output / "summary.json"):
+    result, total = config.output / "summary.json", counts.expected(config)
+    with judged_by(judge_name(config.judge), config.output, result, total):
+        place = shlex.quote(str(config.journal or config.output))
+        print(f"to watch: autoj watch {place}", file=sys.stderr)
         return await _run(config, rows, left_out, counts)
 
 

@@ -10,6 +10,8 @@ on from the last checkpoint.
 from __future__ import annotations
 
 import importlib
+import shlex
+import sys
 from collections.abc import Sequence
 
 from autoj_reward.config import load_config
@@ -39,6 +41,8 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
     require_fit(lambda: load(checked, algorithm, processes()))
     claim(checked.output, checked, changeable={"output", "save_steps"})
     log_to(checked.output / "logs")
+    if is_main_process():
+        print(f"to watch: autoj watch {shlex.quote(str(checked.output))}", file=sys.stderr)
     journal = checked.reward.journal or checked.output / "journal.sqlite"
     reward = checked.reward.model_copy(update={"journal": journal})
     module, function = ALGORITHMS[algorithm].split(":")

@@ -16,6 +16,8 @@ import yaml
 from autoj_reward import cli
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.journal import Journal
+from autoj_reward.watch.answers import Answers
+from autoj_reward.watch.run import Run
 from rollouts.best_of_n.job import ranked
 
 ROOT = Path(__file__).parents[2]
@@ -470,3 +472,19 @@ def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
     assert job.summary()["view"] == "direct"
     rows = read(job.output / "judgements.jsonl")
     assert all(row["direct"] is not None and row["critique"] for row in rows)
+
+
+def test_a_job_says_how_to_watch_it_and_is_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    assert job.run() == 0
+    assert f"to watch: autoj watch {job.output}\n" in capsys.readouterr().err
+    run = Run(job.output)
+    while run.refresh():
+        pass
+    told = Answers(run).answer("run", {})
+    assert (told["state"], told["total"], told["kinds"]["rating"]) == ("finished", 8, 8)
+    assert told["summary"]["rules"] == job.summary()["rules"]
+    assert told["views"]["rating"]["tie_rate"] == job.summary()["tie_rate"]
+    assert told["views"]["rating"]["pair_tie_rate"] == job.summary()["pair_tie_rate"]

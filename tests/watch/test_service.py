@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from autoj_reward import cli
+from autoj_reward.io.claims import judged_by
 from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run
@@ -287,6 +288,16 @@ def test_figures_in_a_browser_grow_with_the_run(shown: Page, record: Record) -> 
     assert shown.run("document.querySelectorAll('#plots svg').length") >= 3
     shown.click("#fresh")
     wait_for(lambda: len(all_of(shown, ".query")) == 3)
+
+
+def test_progress_while_a_job_is_at_work(shown: Page, record: Record, watch: Watch) -> None:
+    with judged_by("judge", record.folder, record.folder / "summary.json", total=40):
+        wait_for(lambda: text(shown, "#state") == "running")
+        told = watch.ask("run").json()
+        assert (told["state"], told["total"]) == ("running", 40)
+        done = told["kinds"]["rating"]
+        wait_for(lambda: text(shown, "#progress-text").startswith(f"{done} of 40 judgements"))
+    wait_for(lambda: text(shown, "#state") == "stopped")
 
 
 def test_a_page_without_its_token_says_so(watch: Watch, tmp_path: Path) -> None:
