@@ -27,6 +27,7 @@ from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.prompts.format import load_format
 from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.groups import WORSE
 from experiments.compare.ablation.checkers import Check, grade, read_checkable
 from experiments.made_questions import made_questions
@@ -119,13 +120,13 @@ async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mappin
             bar.update()
 
         try:
-            answers = await sample_missing(queries, config.policy, kept, progress, cluster)
+            failed = await sample_missing(queries, config.policy, kept, progress, cluster)
         finally:
             cluster.close()
-    for query, answer in answers.items():
-        if not isinstance(answer, Sampled):
-            print(f"left out: {query!r}: {answer}", file=sys.stderr)
-    return {q: answer for q, answer in answers.items() if isinstance(answer, Sampled)}
+        for query, why in failed.items():
+            print(f"left out: {query!r}: {why}", file=sys.stderr)
+        name = policy_name(config.policy)
+        return {query: own for query in queries if (own := kept.get_samples(name, query))}
 
 
 async def study(run: Study[PolicyGroupsConfig]) -> str:
