@@ -30,8 +30,10 @@ DATED = {
     "autoj_reward/edge/chat.py",
     "autoj_reward/edge/genrm.py",
     "autoj_reward/models/identity.py",
+    "autoj_reward/watch/answers.py",
 }
-"""Files that write down when something was stored or answered, or ask when a file was."""
+"""Files that write down when something was stored or answered, or ask how long ago
+that was."""
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
 
 

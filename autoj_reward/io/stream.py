@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from tempfile import NamedTemporaryFile
@@ -36,10 +37,11 @@ class Stream(Generic[T]):
         self.name = "<stdin>" if source == "-" else source
         self._source, self._build, self._required = source, build, tuple(required)
         if source == "-":
-            self._copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
-            shutil.copyfileobj(sys.stdin.buffer, self._copy)
-            self._copy.flush()
-            self._source = self._copy.name
+            copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
+            weakref.finalize(self, copy.close)
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.flush()
+            self._source = copy.name
 
     def __iter__(self) -> Iterator[T | BadRow]:
         empty = True

@@ -10,6 +10,7 @@ import pytest
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
+from autoj_reward.journal.records import judgement_record
 from experiments import learning_proof
 from experiments.learning_proof import LearningConfig, score
 from experiments.study import Study
@@ -67,8 +68,10 @@ def test_a_learning_proof_of_a_scripted_judge(
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
     with sqlite3.connect(journal) as db:
-        [key, text] = db.execute("SELECT key, judgement FROM judgements LIMIT 1").fetchone()
-        wrong = json.loads(text) | {"rating": {"value": 99.0, "distribution": [], "expected": None}}
+        wanted = "SELECT key, judge, judgement FROM judgements LIMIT 1"
+        [key, judge, cell] = db.execute(wanted).fetchone()
+        rating = {"value": 99.0, "distribution": [], "expected": None}
+        wrong = judgement_record(cell, judge) | {"rating": rating}
         db.execute(
             "UPDATE judgements SET judgement = ?, checksum = NULL WHERE key = ?",
             (json.dumps(wrong), key),
