@@ -14,6 +14,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate, Judgement
+from tests.processes import processes
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -30,10 +31,7 @@ def backend() -> Iterator[Backend]:
 
 
 def process(title: str) -> psutil.Process:
-    """The one process of this title."""
-    [found] = [
-        p for p in psutil.process_iter(["cmdline"]) if title in " ".join(p.info["cmdline"] or ())
-    ]
+    [found] = processes(title)
     return found
 
 

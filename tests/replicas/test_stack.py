@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from autoj_reward.client.client import RewardClient
@@ -27,6 +26,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.processes import processes
 from tests.watched import Watched
 
 ROOT = Path(__file__).parents[2]
@@ -72,14 +72,6 @@ def client() -> Iterator[RewardClient]:
             yield RewardClient(cluster.deploy_judge(CONFIG), deadline_s=300)
         finally:
             cluster.close()
-
-
-def replica_processes() -> list[psutil.Process]:
-    return [
-        p
-        for p in psutil.process_iter(["cmdline"])
-        if "ServeReplica:judge" in " ".join(p.info["cmdline"] or ())
-    ]
 
 
 def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> None:
@@ -134,7 +126,7 @@ def test_a_killed_replica_loses_nothing(client: RewardClient, tmp_path: Path) ->
     async def run() -> list[Judgement]:
         rating = asyncio.create_task(watched.rate(asked))
         await first.wait()
-        [victim] = replica_processes()
+        [victim] = processes("ServeReplica:judge")
         os.kill(victim.pid, signal.SIGKILL)
         return await rating
 
