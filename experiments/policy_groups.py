@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from pydantic import Field, TypeAdapter
-from tqdm import tqdm
+from pydantic import Field
 
 from autoj_reward.config import PolicyConfig
 from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
@@ -26,19 +25,16 @@ from autoj_reward.evaluate.labelled import JudgeData, data_path, read_compared
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.prompts.format import load_format
-from autoj_reward.replicas.cluster import Cluster
-from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.groups import WORSE
-from experiments.compare.ablation.checkers import Check, grade, read_checkable
+from experiments.compare.ablation.candidates import sampled_responses
+from experiments.compare.ablation.checkers import checks_of, grade, read_checkable
 from experiments.made_questions import made_questions
 from experiments.study import Study, StudyConfig, command
-from rollouts.best_of_n.sampler import sample_missing
 
 LOWEST = -4.0
 """The score of a response that fails every check; one that passes all has 0."""
 LEAST = 0.2
 """The best grade of a group less its worst, at least."""
-_CHECKS: TypeAdapter[tuple[Check, ...]] = TypeAdapter(tuple[Check, ...])
 
 
 class PolicyGroupsConfig(StudyConfig):
@@ -58,7 +54,7 @@ class PolicyGroupsConfig(StudyConfig):
 def spread(row: dict[str, Any], sampled: Sampled, size: int) -> dict[str, Any] | None:
     """A group of the policy's responses to one question: of the different ones the worst, the best
     and between them evenly; None where they are graded alike."""
-    checks = _CHECKS.validate_python(row["checks"])
+    checks = checks_of(row)
     graded = sorted((grade(text, checks), text) for text in set(sampled.responses))
     if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
         return None
@@ -112,21 +108,13 @@ def _training(config: PolicyGroupsConfig) -> list[Graded]:
 
 
 async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mapping[str, Sampled]:
-    cluster = Cluster()
     kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
-    with closing(kept), tqdm(total=len(queries), desc="queries", disable=None) as bar:
-
-        def progress(_: Sampled) -> None:
-            bar.update()
-
-        try:
-            failed = await sample_missing(queries, config.policy, kept, progress, cluster)
-        finally:
-            cluster.close()
-        for query, why in failed.items():
-            print(f"left out: {query!r}: {why}", file=sys.stderr)
-        name = policy_name(config.policy)
-        return {query: own for query in queries if (own := kept.get_samples(name, query))}
+    with closing(kept):
+        answers = await sampled_responses(config.policy, queries, kept)
+    for query, answer in answers.items():
+        if not isinstance(answer, Sampled):
+            print(f"left out: {query!r}: {answer}", file=sys.stderr)
+    return {query: own for query, own in answers.items() if isinstance(own, Sampled)}
 
 
 async def study(run: Study[PolicyGroupsConfig]) -> str:

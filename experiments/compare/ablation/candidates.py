@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tqdm import tqdm
 
+from autoj_reward.config import PolicyConfig
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import Rows, read_queries, require_usable
 from autoj_reward.journal import Journal, Sampled
@@ -47,21 +48,20 @@ def read_rows(config: RewardAblationConfig) -> Rows[Checkable]:
 
 
 async def sampled_responses(
-    config: RewardAblationConfig, rows: Sequence[Checkable], journal: Journal
+    policy: PolicyConfig, queries: Sequence[str], journal: Journal
 ) -> dict[str, Sampled | str]:
     """policy.n responses to every query, or the reason why there are none."""
     cluster = Cluster()
     try:
-        with tqdm(total=len(rows) * config.policy.n, desc="sampling", unit="response") as bar:
+        with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
 
             def progress(done: Sampled) -> None:
                 bar.update(len(done.responses))
 
-            queries = [row.query for row in rows]
-            failed = await sample_missing(queries, config.policy, journal, progress, cluster)
+            failed = await sample_missing(queries, policy, journal, progress, cluster)
     finally:
         cluster.close()
-    name = policy_name(config.policy)
+    name = policy_name(policy)
     kept = {query: journal.get_samples(name, query) for query in queries}
     return {query: own or failed[query] for query, own in kept.items()}
 

@@ -225,12 +225,13 @@ def read_checkable(source: str) -> Rows[Checkable]:
         kind = check.text(row, "kind")
         if kind not in KINDS:
             raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
-        return Checkable(line, query, kind, _checks(row))
+        return Checkable(line, query, kind, checks_of(row))
 
     return read_rows(source, build, ("query", "checks"))
 
 
-def _checks(row: dict[str, Any]) -> tuple[Check, ...]:
+def checks_of(row: dict[str, Any]) -> tuple[Check, ...]:
+    """The checks of a row of a query file. Raises BadField."""
     try:
         return _CHECKS.validate_json(json.dumps(row.get("checks")), strict=True)
     except ValidationError as error:

@@ -37,8 +37,8 @@ async def gather(
     gathered = Run(config, parts, material)
     with closing(journal_of(config)) as journal:
         asked = rows.rows[:limit]
-        responses = await sampled_responses(config, asked, journal)
         queries = [row.query for row in asked]
+        responses = await sampled_responses(config.policy, queries, journal)
         drawn = {
             name: sample_policy(name, _trained(config, folder), config.policy, queries, journal)
             for name, folder in config.policies.items()
