@@ -189,6 +189,38 @@ def test_two_processes_end_with_the_same_judgements(tmp_path: Path) -> None:
     assert used[0] == used[1] and len(json.loads(used[0])) == 300
 
 
+def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    """Twenty times eight: one pair in some hundred meets where SQLite does not wait."""
+    command = [sys.executable, "-c", OPEN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+OPEN = """
+import multiprocessing, sys
+from pathlib import Path
+from autoj_reward.journal import Journal
+
+def opened(path, ready):
+    ready.wait()
+    Journal(path).close()
+
+fork = multiprocessing.get_context("fork")
+for n in range(20):
+    ready = fork.Barrier(8)
+    ones = [
+        fork.Process(target=opened, args=(Path(sys.argv[1]) / f"{n}.sqlite", ready))
+        for _ in range(8)
+    ]
+    for one in ones:
+        one.start()
+    for one in ones:
+        one.join()
+    if any(one.exitcode for one in ones):
+        sys.exit(1)
+"""
+
+
 RACE = """
 import json, sys
 from pathlib import Path

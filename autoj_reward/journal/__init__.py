@@ -38,6 +38,8 @@ Said = tuple[str, JudgeInput, Judgement]
 """The judge's fingerprint, what it was asked, and its judgement."""
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
 """What sqlite3 raises; the latter where the name in an error's own words is damaged."""
+PATIENCE_S = 60
+"""How long to wait for other processes that have the file."""
 DROPPED = 256
 """Judgements that go at a time: few enough to pause nobody, enough to be seldom."""
 
@@ -54,10 +56,10 @@ class Journal:
         self._texts = Texts(self._execute)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._db = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
             # A damaged text must be told by its checksum, not by an error of its decoding.
             self._db.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._write_ahead()
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._make_tables()
         except (OSError, *BROKEN) as error:
@@ -67,6 +69,18 @@ class Journal:
                 f"journal {path}: cannot be opened: {error}; name a writable file, or remove it if "
                 "it is no journal"
             ) from error
+
+    def _write_ahead(self) -> None:
+        """Set WAL mode. Where others set it too, SQLite gives up at once and not after its wait."""
+        last = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                    raise
+                time.sleep(0.01)
 
     def _make_tables(self) -> None:
         """The tables, and in a file of before there were checksums the column for them."""

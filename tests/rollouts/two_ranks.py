@@ -87,6 +87,12 @@ def run(what: str, config: dict[str, Any]) -> None:
         policies.main(what, str(path))
 
 
+def say(line: str) -> None:
+    """A line in one write: an unbuffered print would let the other process in before its end."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(work: str) -> None:
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         as_on_gpus()
@@ -99,9 +105,9 @@ def main(work: str) -> None:
         try:
             run(what, config)
         except Stopped:
-            print(f"stopped: {what}", flush=True)
+            say(f"stopped: {what}")
         run(what, config)
-        print(f"done: {what}", flush=True)
+        say(f"done: {what}")
 
 
 if __name__ == "__main__":
