@@ -19,7 +19,7 @@ from autoj_reward.types import Outcome, Usage
         pytest.param({"a": [math.nan, {"b": -math.inf}]}, '{"a": [null, {"b": null}]}', id="nan"),
         pytest.param({"a": Outcome.OK}, '{"a": "ok"}', id="enum"),
         pytest.param({Outcome.OK: 1}, '{"ok": 1}', id="enum_key"),
-        pytest.param({("x", 1): 2}, "{\"('x', 1)\": 2}", id="key_that_is_no_text"),
+        pytest.param({("x", 1): 2}, "{\"['x', 1]\": 2}", id="key_that_is_no_text"),
         pytest.param(
             {"a": Usage(1, 0, 2, math.nan)},
             '{"a": {"tokens_in": 1, "tokens_cached": 0, "tokens_out": 2, "latency_s": null}}',
