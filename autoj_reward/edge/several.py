@@ -47,7 +47,7 @@ class _Edge:
 
 
 class Several:
-    """As many edges as the plan says. What happens to them is done in `run`; others leave it word."""
+    """As many edges as the plan says. All is done to them in `run`; others leave it word."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
