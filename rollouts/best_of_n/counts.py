@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.types import Judgement, QueryRow, Usage
+from autoj_reward.io.rows import QueryRow
+from autoj_reward.types import Judgement, Usage
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.rows import queries
+from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
@@ -32,7 +32,7 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Asking, BadRow, Candidate, Judgement, QueryRow
+from autoj_reward.types import Asking, BadRow, Candidate, Judgement
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import write_figures, writing
