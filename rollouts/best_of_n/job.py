@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -21,6 +22,7 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.extras import from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream, look_through
@@ -28,7 +30,6 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import best_view, context_asked, format_of
 from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
@@ -40,6 +41,9 @@ from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.sampler import on_record, sample_missing
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 Group = tuple[QueryRow, tuple[Candidate, ...]]
 
@@ -71,7 +75,7 @@ async def run(config: BestOfNConfig, strict: bool = False) -> Summary:
 async def _run(
     config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
 ) -> Summary:
-    cluster = Cluster()
+    cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
     figures, sample = Figures(config.view, config.budget), Sample(config.view)
     try:
@@ -81,7 +85,8 @@ async def _run(
         with counts.phase(JUDGE_PHASE), writing(config.output, figures, sample) as add:
             await _judge(config, groups, journal, cluster, counts, add)
     finally:
-        cluster.close()
+        if cluster:
+            cluster.close()
         journal.close()
     summary = figures.summary(
         left_out,
@@ -94,11 +99,20 @@ async def _run(
     return summary
 
 
+def _cluster(config: BestOfNConfig) -> Cluster | None:
+    """Where replicas go. None, and no second for Ray's import, where all is in this process."""
+    if not (config.judge.on_replicas or (config.policy and config.policy.on_replicas)):
+        return None
+    with from_extras():
+        from autoj_reward.replicas.cluster import Cluster
+    return Cluster()
+
+
 async def _sample(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     counts: Counts,
 ) -> dict[Asking, str]:
     """Have the policy answer what has no responses; queries without an answer, and why."""
@@ -145,7 +159,7 @@ async def _judge(
     config: BestOfNConfig,
     groups: Iterator[Group],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
