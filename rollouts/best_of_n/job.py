@@ -7,10 +7,11 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from autoj_reward.client.in_order import in_order
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.context import Asked
+from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
 from autoj_reward.io.claims import judged_by
@@ -39,6 +41,7 @@ from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import write_figures, writing
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.sampler import on_record, sample_missing
+from rollouts.best_of_n.so_far import Checkpoint, SoFar
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 
@@ -66,10 +69,10 @@ async def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     counts = Counts()
     left_out = look_through(rows, strict, counts.expect)
     result, total = config.output / "summary.json", counts.expected(config)
-    with judged_by(judge_name(config.judge), config.output, result, total):
-        place = shlex.quote(str(config.journal or config.output))
-        print(f"to watch: autoj watch {place}", file=sys.stderr)
-        return await _run(config, rows, left_out, counts)
+    with judged_by(judge_name(config.judge), config.output, result, total, config.journal):
+        print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
+        with seldom_collected():  # it would go through all that is under way again and again
+            return await _run(config, rows, left_out, counts)
 
 
 async def _run(
@@ -77,25 +80,29 @@ async def _run(
 ) -> Summary:
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    figures, sample = Figures(config.view, config.budget), Sample(config.view)
+    checkpoint = Checkpoint(config.output, lambda: _named(config, counts, journal))
+    new = SoFar(Figures(config.view, config.budget), Sample(config.view))
+    so_far = checkpoint.read() or new
+    counts.reused = so_far.figures.asked(config.judge.critiques)
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
-        groups = _groups(config, rows, journal, unanswered, left_out)
-        with counts.phase(JUDGE_PHASE), writing(config.output, figures, sample) as add:
+        found = _groups(config, rows, journal, unanswered, left_out)
+        groups = islice(found, so_far.queries, None)
+        with counts.phase(JUDGE_PHASE), writing(config.output, so_far, checkpoint) as add:
             await _judge(config, groups, journal, cluster, counts, add)
     finally:
         if cluster:
             cluster.close()
         journal.close()
-    summary = figures.summary(
+    summary = so_far.figures.summary(
         left_out,
         counts.seconds,
         reused=counts.reused,
         new=counts.new,
         new_usage=counts.usage,
     )
-    write_figures(config, summary, sample)
+    write_figures(config, summary, so_far.sample)
     return summary
 
 
@@ -106,6 +113,15 @@ def _cluster(config: BestOfNConfig) -> Cluster | None:
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
     return Cluster()
+
+
+def _named(config: BestOfNConfig, counts: Counts, journal: Journal) -> str:
+    """All that decides about the results of a job whose input brings the responses."""
+    first = journal.first()
+    if config.policy or first is None:
+        return ""
+    facts = [judge_name(config.judge), config.model_dump_json(), counts.rows.hexdigest(), *first]
+    return json.dumps(facts)
 
 
 async def _sample(
@@ -163,8 +179,10 @@ async def _judge(
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
-    first = next(groups)  # nothing is started for none
-    with tqdm(total=counts.expected(config), desc="judging", unit="judgement") as bar:
+    if (first := next(groups, None)) is None:  # nothing is started for none
+        return
+    total = counts.expected(config)
+    with tqdm(total=total, initial=counts.reused, desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, config.budget is not None)
