@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -34,21 +34,48 @@ def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
     _write(path, map(_line, records))
 
 
-@contextmanager
-def writing_jsonl(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
-    """What writes a record as a JSON line; the file is there, whole, once the block has ended
-    without an error. For one process at a time: what one that was killed has left is overwritten.
+class Lines:
+    """A file of JSON lines that is being written."""
 
-    Raises OutputError.
+    def __init__(self, path: str | os.PathLike[str], file: BinaryIO) -> None:
+        self._path, self._file = path, file
+
+    def __call__(self, record: Any) -> None:
+        """Add a record."""
+        with _explained(self._path):
+            self._file.write(_line(record))
+
+    def size(self) -> int:
+        """Bytes so far, all of them on disk."""
+        with _explained(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+
+@contextmanager
+def writing_jsonl(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Lines]:
+    """What writes a record as a JSON line; the file is there, whole, once the block has ended
+    without an error. For one process at a time.
+
+    kept: so many bytes of what a process that was killed has left begin the file; the rest is
+    overwritten. Raises OutputError.
     """
     target = _target(path)
-    with _replacing(path, target.with_name(f".{target.name}.part"), "wb") as file:
+    temporary = target.with_name(f".{target.name}.part")
+    with _replacing(path, temporary, "r+b" if kept else "wb") as file:
+        with _explained(path):
+            file.truncate(kept)
+            file.seek(kept)
+        yield Lines(path, file)
 
-        def write(record: Any) -> None:
-            with _explained(path):
-                file.write(_line(record))
 
-        yield write
+def write_kept(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file of one process's own, whole, over what it was. Raises OutputError."""
+    target = _target(path)
+    temporary = target.with_name(f".{target.name}.part")
+    with _replacing(path, temporary, "wb") as file, _explained(path):
+        file.write(data)
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:
@@ -69,8 +96,16 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> OutputError:
 
 
 def _line(record: Any) -> bytes:
-    text = json.dumps(to_json(record), ensure_ascii=True, allow_nan=False)
+    try:
+        # What JSON writes as it stands is not copied first, which takes longer than the writing.
+        text = _WRITTEN.encode(record) if isinstance(record, dict) else ""
+    except (TypeError, ValueError):  # NaN, or keys that are no text
+        text = ""
+    text = text or json.dumps(to_json(record), ensure_ascii=True, allow_nan=False)
     return f"{text}\n".encode("ascii")
+
+
+_WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=plain)
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.rows import QueryRow
@@ -16,7 +18,7 @@ from autoj_reward.types import Judgement, Usage
 class Counts:
     """answered: candidates that the input brings, copies within a query once. unanswered: queries
     that the policy is to answer. reused, new, usage: judge inputs from the journal, asked by this
-    run, and the cost of the latter."""
+    run, and the cost of the latter. rows: SHA-256 over all that is to be judged."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     answered: int = 0
@@ -24,6 +26,7 @@ class Counts:
     reused: int = 0
     new: int = 0
     usage: Usage = Usage()
+    rows: Any = field(default_factory=hashlib.sha256)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -34,6 +37,7 @@ class Counts:
             self.seconds[name] = time.monotonic() - started
 
     def expect(self, row: QueryRow) -> None:
+        self.rows.update(repr(row).encode())  # repr escapes lone surrogates
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
 

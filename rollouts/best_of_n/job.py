@@ -7,11 +7,13 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -20,7 +22,9 @@ from autoj_reward.client.in_order import in_order
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.context import Asked
+from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.extras import from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream, look_through
@@ -28,7 +32,6 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import best_view, context_asked, format_of
 from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
@@ -38,8 +41,12 @@ from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import write_figures, writing
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.sampler import on_record, sample_missing
+from rollouts.best_of_n.so_far import Checkpoint, SoFar
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 Group = tuple[QueryRow, tuple[Candidate, ...]]
 
@@ -62,43 +69,66 @@ async def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     counts = Counts()
     left_out = look_through(rows, strict, counts.expect)
     result, total = config.output / "summary.json", counts.expected(config)
-    with judged_by(judge_name(config.judge), config.output, result, total):
-        place = shlex.quote(str(config.journal or config.output))
-        print(f"to watch: autoj watch {place}", file=sys.stderr)
-        return await _run(config, rows, left_out, counts)
+    with judged_by(judge_name(config.judge), config.output, result, total, config.journal):
+        print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
+        with seldom_collected():  # it would go through all that is under way again and again
+            return await _run(config, rows, left_out, counts)
 
 
 async def _run(
     config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
 ) -> Summary:
-    cluster = Cluster()
+    cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    figures, sample = Figures(config.view, config.budget), Sample(config.view)
+    checkpoint = Checkpoint(config.output, lambda: _named(config, counts, journal))
+    new = SoFar(Figures(config.view, config.budget), Sample(config.view))
+    so_far = checkpoint.read() or new
+    counts.reused = so_far.figures.asked(config.judge.critiques)
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
-        groups = _groups(config, rows, journal, unanswered, left_out)
-        with counts.phase(JUDGE_PHASE), writing(config.output, figures, sample) as add:
+        found = _groups(config, rows, journal, unanswered, left_out)
+        groups = islice(found, so_far.queries, None)
+        with counts.phase(JUDGE_PHASE), writing(config.output, so_far, checkpoint) as add:
             await _judge(config, groups, journal, cluster, counts, add)
     finally:
-        cluster.close()
+        if cluster:
+            cluster.close()
         journal.close()
-    summary = figures.summary(
+    summary = so_far.figures.summary(
         left_out,
         counts.seconds,
         reused=counts.reused,
         new=counts.new,
         new_usage=counts.usage,
     )
-    write_figures(config, summary, sample)
+    write_figures(config, summary, so_far.sample)
     return summary
+
+
+def _cluster(config: BestOfNConfig) -> Cluster | None:
+    """Where replicas go. None, and no second for Ray's import, where all is in this process."""
+    if not (config.judge.on_replicas or (config.policy and config.policy.on_replicas)):
+        return None
+    with from_extras():
+        from autoj_reward.replicas.cluster import Cluster
+    return Cluster()
+
+
+def _named(config: BestOfNConfig, counts: Counts, journal: Journal) -> str:
+    """All that decides about the results of a job whose input brings the responses."""
+    first = journal.first()
+    if config.policy or first is None:
+        return ""
+    facts = [judge_name(config.judge), config.model_dump_json(), counts.rows.hexdigest(), *first]
+    return json.dumps(facts)
 
 
 async def _sample(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     counts: Counts,
 ) -> dict[Asking, str]:
     """Have the policy answer what has no responses; queries without an answer, and why."""
@@ -145,12 +175,14 @@ async def _judge(
     config: BestOfNConfig,
     groups: Iterator[Group],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
-    first = next(groups)  # nothing is started for none
-    with tqdm(total=counts.expected(config), desc="judging", unit="judgement") as bar:
+    if (first := next(groups, None)) is None:  # nothing is started for none
+        return
+    total = counts.expected(config)
+    with tqdm(total=total, initial=counts.reused, desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, config.budget is not None)

@@ -16,28 +16,34 @@ from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.sample import Sample
-from rollouts.best_of_n.summary import Figures, Summary
+from rollouts.best_of_n.so_far import RESULTS, Checkpoint, SoFar
+from rollouts.best_of_n.summary import Summary
 
 
 @contextmanager
 def writing(
-    folder: Path, figures: Figures, sample: Sample
+    folder: Path, so_far: SoFar, checkpoint: Checkpoint
 ) -> Iterator[Callable[[GroupResult], None]]:
-    """What takes the queries in their order. selections.jsonl and judgements.jsonl are there, each
-    whole, once the block has ended without an error."""
-    with (
-        writing_jsonl(folder / "selections.jsonl") as selection,
-        writing_jsonl(folder / "judgements.jsonl") as judgement,
-    ):
+    """What takes the queries that are to come, in their order. selections.jsonl and
+    judgements.jsonl are there, each whole, once the block has ended without an error."""
+    try:
+        with (
+            writing_jsonl(folder / RESULTS[0], so_far.sizes[0]) as selection,
+            writing_jsonl(folder / RESULTS[1], so_far.sizes[1]) as judgement,
+        ):
 
-        def add(group: GroupResult) -> None:
-            selection(selection_record(group))
-            for record in judgement_records(group):
-                judgement(record)
-            figures.add(group)
-            sample.add(group)
+            def add(group: GroupResult) -> None:
+                selection(selection_record(group))
+                for record in judgement_records(group):
+                    judgement(record)
+                so_far.add(group)
+                if checkpoint.due:
+                    so_far.sizes = selection.size(), judgement.size()
+                    checkpoint.write(so_far)
 
-        yield add
+            yield add
+    finally:
+        checkpoint.remove()
 
 
 def write_figures(config: BestOfNConfig, summary: Summary, sample: Sample) -> None:

@@ -474,10 +474,12 @@ def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
     assert all(row["direct"] is not None and row["critique"] for row in rows)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["journal_beside", "journal_elsewhere"])
 def test_a_job_says_how_to_watch_it_and_is_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], elsewhere: bool
 ) -> None:
-    job = Job(tmp_path, ROWS, SCRIPT)
+    more = {"journal": str(tmp_path / "of all jobs.sqlite")} if elsewhere else {}
+    job = Job(tmp_path, ROWS, SCRIPT, **more)
     assert job.run() == 0
     assert f"to watch: autoj watch {job.output}\n" in capsys.readouterr().err
     run = Run(job.output)
@@ -488,3 +490,10 @@ def test_a_job_says_how_to_watch_it_and_is_watched(
     assert told["summary"]["rules"] == job.summary()["rules"]
     assert told["views"]["rating"]["tie_rate"] == job.summary()["tie_rate"]
     assert told["views"]["rating"]["pair_tie_rate"] == job.summary()["pair_tie_rate"]
+
+
+def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    typed = f"from autoj_reward import cli; assert cli.main({job.arguments}) == 0"
+    typed += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", typed], cwd=ROOT, check=True)
