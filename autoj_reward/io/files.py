@@ -72,20 +72,27 @@ def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
 
 
 @contextmanager
-def writing_jsonl(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
-    """What writes a record as a JSON line; the file is there, whole, once the block has ended
-    without an error. For one process at a time: what one that was killed has left is overwritten.
+def writing(path: str | os.PathLike[str]) -> Iterator[Callable[[bytes], None]]:
+    """What writes bytes; the file is there, whole, once the block has ended without an error. For
+    one process at a time: what one that was killed has left is overwritten.
 
     Raises OutputError.
     """
     target = _target(path)
     with _replacing(path, target.with_name(f".{target.name}.part"), "wb") as file:
 
-        def write(record: Any) -> None:
+        def write(data: bytes) -> None:
             with _explained(path):
-                file.write(_line(record))
+                file.write(data)
 
         yield write
+
+
+@contextmanager
+def writing_jsonl(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
+    """What writes a record as a JSON line; else as `writing`."""
+    with writing(path) as write:
+        yield lambda record: write(_line(record))
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.types import Judgement, QueryRow, Usage
+from autoj_reward.types import Judgement, Outcome, QueryRow, Usage
 
 
 @dataclass(slots=True)
 class Counts:
-    """answered: candidates that the input brings, copies within a query once. unanswered: queries
-    that the policy is to answer. reused, new, usage: judge inputs from the journal, asked by this
-    run, and the cost of the latter."""
+    """digest: takes in the rows, where it is asked for. rows: usable rows. answered: candidates
+    that the input brings, copies within a query once. unanswered: queries that the policy is to
+    answer. reused, new, usage: judge inputs from the journal, asked by this run, and the cost of
+    the latter. unavailable: judge inputs that nobody answered."""
 
+    digest: hashlib._Hash | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
     answered: int = 0
     unanswered: int = 0
     reused: int = 0
     new: int = 0
     usage: Usage = Usage()
+    unavailable: int = 0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -33,6 +38,10 @@ class Counts:
             self.seconds[name] = time.monotonic() - started
 
     def expect(self, row: QueryRow) -> None:
+        self.rows += 1
+        if self.digest:
+            known = row.line, row.query, row.responses, row.logprobs, row.extra
+            self.digest.update(repr(known).encode("utf-8", "surrogatepass"))
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
 
@@ -49,3 +58,4 @@ class Counts:
         self.usage += Usage() if reused else judgement.usage
         reading = on_budget and judgement.ok and not judgement.critique
         self.new += not (reused or reading)
+        self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

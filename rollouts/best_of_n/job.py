@@ -7,9 +7,11 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from tqdm import tqdm
@@ -27,8 +29,9 @@ from autoj_reward.types import Asking, Judgement, QueryRow
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.results import write_figures, writing
+from rollouts.best_of_n.results import recording, write_figures
 from rollouts.best_of_n.sample import Sample
+from rollouts.best_of_n.shards import in_shards
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 
@@ -47,17 +50,23 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     results."""
     config = ranked(config)
     _check_readings(config)
-    rows, counts = stages.rows_of(config), Counts()
+    rows = stages.rows_of(config)
+    counts = Counts(hashlib.sha256() if config.ray_data else None)
     left_out = look_through(rows, strict, counts.expect)
     figures, sample = Figures(config.view, config.budget), Sample(config.view)
     result, total = config.output / "summary.json", counts.expected(config)
+
+    def add(group: GroupResult) -> None:
+        figures.add(group)
+        sample.add(group)
+
     with judged_by(judge_name(config.judge), config.output, result, total):
         place = shlex.quote(str(config.journal or config.output))
         print(f"to watch: autoj watch {place}", file=sys.stderr)
-        with writing(config.output, figures, sample) as add:
+        if config.ray_data:
+            in_shards(config, left_out, counts, add)
+        else:
             asyncio.run(_in_this_process(config, rows, left_out, counts, add))
-            if not sample.total:
-                raise InputError(f"{rows.name}: no query has a response to judge")
         summary = figures.summary(
             left_out,
             counts.seconds,
@@ -82,8 +91,16 @@ async def _in_this_process(
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
-        with counts.phase(JUDGE_PHASE):
-            await _judge(config, groups, journal, cluster, counts, add)
+        first = next(groups, None)  # nothing is started for none
+        if first is None:
+            raise InputError(f"{rows.name}: no query has a response to judge")
+        with counts.phase(JUDGE_PHASE), recording(config.output) as record:
+
+            def done(group: GroupResult) -> None:
+                record(group)
+                add(group)
+
+            await _judge(config, chain([first], groups), journal, cluster, counts, done)
     finally:
         cluster.close()
         journal.close()
