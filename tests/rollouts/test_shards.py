@@ -60,10 +60,13 @@ def sharded(folder: Path, rows: list[Any], script: dict[str, Any], **config: Any
 
 
 def untimed(job: Job) -> list[Any]:
-    """What a job found, without how long that took and where its input lies."""
+    """What a job found, without how long that took, and without its folder's name, which the script
+    of the judge has too."""
     summary = {k: v for k, v in job.summary().items() if k not in TIMES}
     for row in (summary["usage"], *(rows := read(job.output / "judgements.jsonl"))):
         del row["latency_s"]
+        row.pop("judge", None)
+    del summary["judge"]
     for bad in summary["bad_rows"]:
         del bad["file"]
     return [(job.output / "selections.jsonl").read_bytes(), rows, summary]
@@ -102,7 +105,7 @@ def test_an_error_of_a_worker_says_what_to_do(
     journal.write_text("this is no journal")
     assert job.run() == 1
     said = capsys.readouterr().err
-    assert f"autoj: error: journal {journal}: damaged" in said and "Traceback" not in said
+    assert f"autoj: error: journal {journal}: cannot be opened" in said and "Traceback" not in said
     assert not (job.output / "selections.jsonl").exists()
     journal.unlink()
     assert job.run() == 0
