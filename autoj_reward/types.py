@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from autoj_reward.context import NOTHING, Context, context_of
+from autoj_reward.context import NOTHING, context_of
 from autoj_reward.conversation import Turn, before_response, messages_of, plain
 
 Asking = str | tuple[Turn, ...]
@@ -281,41 +281,3 @@ class BadRow:
             if self.field
             else f"{where}: {self.reason}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class QueryRow:
-    """One input row of a best-of-N job; `extra` holds the row's other fields, passed through, those
-    of the context among them."""
-
-    line: int
-    query: str
-    responses: tuple[str, ...] | None = None
-    logprobs: tuple[float, ...] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-    context: Context = NOTHING
-
-    @property
-    def asked(self) -> Asking:
-        """What the policy answers."""
-        return self.context.turns or self.query
-
-
-def as_json(value: Any) -> Any:
-    """A record, or a tuple of them, as `json.dumps` takes it: `dataclasses.asdict` without its deep
-    copies, which cost more than all the rest of an answer."""
-    kind = type(value)
-    if names := _names(kind):
-        return {name: as_json(getattr(value, name)) for name in names}
-    if kind is tuple and value and _names(type(value[0])):
-        return [as_json(one) for one in value]
-    return value
-
-
-def _names(kind: type) -> tuple[str, ...]:
-    if kind not in _FIELDS:
-        _FIELDS[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
-    return _FIELDS[kind]
-
-
-_FIELDS: dict[type, tuple[str, ...]] = {}

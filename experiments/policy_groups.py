@@ -20,8 +20,8 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import PolicyConfig
-from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
-from autoj_reward.evaluate.labelled import JudgeData, data_path, read_compared
+from autoj_reward.evaluate.graded import Graded, read_splits
+from autoj_reward.evaluate.labelled import JudgeData, data_path, pairs_of
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.prompts.format import load_format
@@ -99,12 +99,9 @@ def _training(config: PolicyGroupsConfig) -> list[Graded]:
     data = config.data
     if not config.instructions or data.graded.folder is None:
         return []
-    fmt = load_format("autoj-en")
-    pairs = [
-        pair for name in data.compared for pair in read_compared(data_path(data, name), fmt).rows
-    ]
-    rows = read_graded(data_path(data, data.graded.folder))
-    return rows_of(rows, data.graded, "training", {plain_words(pair.query) for pair in pairs})
+    pairs = pairs_of(data, data.compared, load_format("autoj-en"))
+    folder, trained = data_path(data, data.graded.folder), (pair.query for pair in pairs)
+    return read_splits(folder, data.graded, trained)("training")
 
 
 async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mapping[str, Sampled]:

@@ -19,7 +19,7 @@ from autoj_reward.config import (
     ScoreConfig,
     load_config,
 )
-from autoj_reward.edge.service import EdgeConfig
+from autoj_reward.edge.server import EdgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.config import (
     BestOfFourConfig,

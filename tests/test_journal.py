@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import JournalError
+from autoj_reward.io.plain import as_json
 from autoj_reward.journal import Journal, Sampled, judgement_key
 from autoj_reward.journal.records import judgement_cell, packed
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict, as_json
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 ITEM = JudgeInput("q", ("r",))
 NUMBER = count()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from autoj_reward.commands.flags import INPUT, OUTPUT, STRICT, command, flag
 
 if TYPE_CHECKING:
-    from autoj_reward.types import QueryRow
+    from autoj_reward.io.rows import QueryRow
 
 
 @command(

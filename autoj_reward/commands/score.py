@@ -123,7 +123,8 @@ def _judge(
     """Judge row by row, and write each with the fields that were found."""
     from autoj_reward.evaluate.ask import judge_each
     from autoj_reward.io.claims import judged_by
-    from autoj_reward.io.files import to_json, write_json, writing_jsonl
+    from autoj_reward.io.files import write_json, writing_jsonl
+    from autoj_reward.io.plain import to_json
     from autoj_reward.io.rows import joined
     from autoj_reward.io.stream import look_through
     from autoj_reward.judge.make import judge_name

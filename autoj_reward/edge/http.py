@@ -55,10 +55,11 @@ from autoj_reward.errors import (
     JournalError,
     ReplicaLost,
 )
+from autoj_reward.io.plain import as_json
 from autoj_reward.logs import LOG
 from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, as_json
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)

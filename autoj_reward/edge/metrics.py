@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -15,11 +16,15 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from autoj_reward.judge.health import CHECK_EVERY, Bounds, JudgeHealth
 from autoj_reward.logs import LOG
 from autoj_reward.types import Comparison, Judgement, Outcome, Usage
 
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable with the folder in which several processes count together; prometheus_client reads
+it when it is imported."""
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
 
@@ -29,6 +34,9 @@ class Metrics:
 
     Judgements are counted by outcome and kind (`single` or `pairwise`), tokens as in, cached or
     out. Ties are pairs of equal ratings among the responses to one query of one request.
+
+    Of several edges on one port each shows what all have counted, those that died included; the
+    judge's health is each one's own, by its process id, and what the process costs is left out.
     """
 
     def __init__(self) -> None:
@@ -50,7 +58,12 @@ class Metrics:
             buckets=SECONDS,
             registry=r,
         )
-        self.in_flight = Gauge("autoj_requests_in_flight", "Requests under way.", registry=r)
+        self.in_flight = Gauge(
+            "autoj_requests_in_flight",
+            "Requests under way.",
+            registry=r,
+            multiprocess_mode="livesum",
+        )
         self._judgements = Counter(
             "autoj_judgements", "Judgements by outcome.", ["kind", "outcome"], registry=r
         )
@@ -72,10 +85,18 @@ class Metrics:
             "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
         )
         self._figures = Gauge(
-            "autoj_judge_health", "Figures over the last judgements.", ["figure"], registry=r
+            "autoj_judge_health",
+            "Figures over the last judgements.",
+            ["figure"],
+            registry=r,
+            multiprocess_mode="liveall",
         )
         self._alarm = Gauge(
-            "autoj_judge_alarm", "1 while a figure is out of its bounds.", ["figure"], registry=r
+            "autoj_judge_alarm",
+            "1 while a figure is out of its bounds.",
+            ["figure"],
+            registry=r,
+            multiprocess_mode="livemax",
         )
         for name in FIGURES:
             self._figures.labels(name).set(math.nan)
@@ -120,7 +141,11 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
         self._check_health()
-        return generate_latest(self.registry)
+        shown = self.registry
+        if FOLDER in os.environ:
+            shown = CollectorRegistry()
+            MultiProcessCollector(shown)  # type: ignore[no-untyped-call]
+        return generate_latest(shown)
 
     def _counter_of(self, single: bool, outcome: Outcome) -> Counter:
         return self._judgements.labels("single" if single else "pairwise", outcome.value)

@@ -13,44 +13,19 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import uvicorn
-from pydantic import Field
-
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, RewardConfig, load_config
-from autoj_reward.edge import trainers
-from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.config import JUDGE, load_config
 from autoj_reward.edge.garbage import seldom_collected
-from autoj_reward.edge.http import Service, make_app
-from autoj_reward.edge.intake import Limits
+from autoj_reward.edge.server import EdgeConfig, listen, make_edge
+from autoj_reward.edge.several import Several
+from autoj_reward.edge.sharing import Plan
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.logs import LOG, log_to_stderr
 from autoj_reward.models import format_of
 from autoj_reward.trainer.reward import RewardModel
-
-
-class EdgeConfig(Block):
-    """A reward service.
-
-    reward: the judge and its replicas; shaping, failures and view are those of `/get_reward`.
-    host, port: where it listens; nowhere without a token, whatever the host. token_env,
-    token_file: the environment variable, or the file, with the token that every request must carry.
-    max_requests: requests under way; more are refused with 429. deadline_s: seconds until an answer
-    must begin. drain_s: seconds that SIGTERM leaves to what is under way.
-    """
-
-    reward: RewardConfig = RewardConfig()
-    host: str = "127.0.0.1"
-    port: int = Field(8300, ge=1, le=65535)
-    token_env: str = "AUTOJ_TOKEN"
-    token_file: Path | None = None
-    max_requests: int = Field(4096, ge=1)
-    deadline_s: float = Field(1800.0, gt=0)
-    drain_s: int = Field(60, ge=0)
 
 
 def main(config: str, sets: Sequence[str] = ()) -> int:
@@ -61,33 +36,71 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
     with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
-        app, server = model.run(
-            lambda client: _server(checked, client, model, token, listening)
-        ).result()
-
-        def stop(number: int, frame: Any) -> None:
-            server.force_exit = server.should_exit
-            app.guard.intake.draining = server.should_exit = True
-
-        reload = _Reload(checked, lambda: load_config(EdgeConfig, config, sets), model)
-        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        kind = _Alone if checked.edges == 1 else _several
+        running = kind(checked, token, listening, model)
+        judge = model.clients[JUDGE].backend.judge
+        print(f"judge {judge} at http://{checked.host}:{checked.port}", file=sys.stderr)
+        reload = _Reload(checked, lambda: load_config(EdgeConfig, config, sets), model, running)
+        before = {
+            number: signal.signal(number, lambda number, frame: running.stop())
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
-            with seldom_collected():
-                model.run(lambda client: server.serve()).result()
+            running.run()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
     return 0
 
 
+class _Alone:
+    """The one edge of a service, in the process that started the judge."""
+
+    def __init__(
+        self, config: EdgeConfig, token: str, listening: socket.socket, model: RewardModel
+    ) -> None:
+        self._model = model
+        self._edge = model.run(
+            lambda client: make_edge(config, client, model, token, listening)
+        ).result()
+
+    def stop(self) -> None:
+        """Drain; called again, wait for nothing under way."""
+        edge = self._edge
+        edge.end() if edge.server.should_exit else edge.drain()
+
+    def replaced(self, config: EdgeConfig, name: str) -> None:
+        """It asks the client whose judge that is."""
+
+    def run(self) -> None:
+        with seldom_collected():
+            self._model.run(lambda client: self._edge.server.serve()).result()
+
+
+def _several(
+    config: EdgeConfig, token: str, listening: socket.socket, model: RewardModel
+) -> Several:
+    """The edges of a service, over the replicas that this process has started."""
+    found: dict[str, Any] = {}
+    if any(judge.on_replicas for judge in config.reward.started):
+        from autoj_reward.replicas.started import started
+
+        found = started({name: client.backend for name, client in model.clients.items()})
+    return Several(Plan(config, token, listening, found))
+
+
 class _Reload:
     """Puts the judge of the config file, as it is now, in the place of the running one."""
 
     def __init__(
-        self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
+        self,
+        running: EdgeConfig,
+        load: Callable[[], EdgeConfig],
+        model: RewardModel,
+        edges: _Alone | Several,
     ) -> None:
-        self._running, self._load, self._model = running, load, model
+        self._running, self._load, self._model, self._edges = running, load, model, edges
         self._turn = asyncio.Lock()
 
     def begin(self, number: int, frame: Any) -> None:
@@ -116,42 +129,5 @@ class _Reload:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             await client.backend.update(judge)
             self._running = new
+            self._edges.replaced(new, client.backend.judge)
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket for an edge, port 0 for any that is free. Raises ConfigError if it is taken."""
-    try:
-        listening = socket.create_server((host, port), backlog=4096)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}: name another port"
-        ) from error
-    # asyncio sets TCP_NODELAY only where a socket names its protocol, and create_server names none.
-    # An answer leaves in two writes; without it the second waits 40 ms for the caller's ACK.
-    kind = listening.family, listening.type, socket.IPPROTO_TCP
-    return socket.socket(*kind, listening.detach())
-
-
-async def _server(
-    config: EdgeConfig,
-    client: RewardClient,
-    model: RewardModel,
-    token: str,
-    listening: socket.socket,
-) -> tuple[Service, uvicorn.Server]:
-    room = places(config.max_requests)
-    limits = Limits(requests=room.requests, deadline_s=config.deadline_s)
-    app = make_app(client, token, limits)
-    trainers.add_routes(app, model, app.metrics.judged)
-    print(f"judge {client.backend.judge} at http://{config.host}:{config.port}", file=sys.stderr)
-    options = uvicorn.Config(
-        app.guard,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=config.drain_s,
-    )
-    return app, EdgeServer(options, Connections(listening, room.most), app.guard.intake.drain)

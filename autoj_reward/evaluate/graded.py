@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -103,21 +103,26 @@ def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
     return "validation" if place < data.test + data.validation else "training"
 
 
-def rows_of(
-    rows: Sequence[Graded], data: GradedData, split: Split, trained: Set[str]
-) -> list[Graded]:
-    """The instructions of a split with their outputs: training has none of a held-out system,
-    validation none of a test system."""
-    hidden = {
-        "training": {*data.left_out, *data.test_systems, *data.validation_systems},
-        "validation": {*data.left_out, *data.test_systems},
-        "test": {*data.left_out},
-    }[split]
-    return [
-        replace(row, outputs=tuple(o for o in row.outputs if o.system not in hidden))
-        for row in rows
-        if split_of(row.query, data, trained) == split
-    ]
+def read_splits(
+    folder: str, data: GradedData, trained: Iterable[str]
+) -> Callable[[Split], list[Graded]]:
+    """What gives the instructions of a split with their outputs: training has none of a held-out
+    system, validation none of a test system. trained: queries of other data that trains."""
+    rows, known = read_graded(folder), {plain_words(query) for query in trained}
+
+    def split(name: Split) -> list[Graded]:
+        hidden = {
+            "training": {*data.left_out, *data.test_systems, *data.validation_systems},
+            "validation": {*data.left_out, *data.test_systems},
+            "test": {*data.left_out},
+        }[name]
+        return [
+            replace(row, outputs=tuple(o for o in row.outputs if o.system not in hidden))
+            for row in rows
+            if split_of(row.query, data, known) == name
+        ]
+
+    return split
 
 
 def _rows(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,9 +94,12 @@ def data_path(data: JudgeData, name: str) -> str:
 
 def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
     """Every query of the files of `exclude`, which is not to be trained on."""
-    return {
-        row.query for name in data.exclude for row in read_compared(data_path(data, name), fmt).rows
-    }
+    return {row.query for row in pairs_of(data, data.exclude, fmt)}
+
+
+def pairs_of(data: JudgeData, names: Iterable[str], fmt: JudgeFormat) -> list[Compared]:
+    """The well-formed pairs of files of the data."""
+    return [row for name in names for row in read_compared(data_path(data, name), fmt).rows]
 
 
 def is_held_out(query: str, share: float) -> bool:

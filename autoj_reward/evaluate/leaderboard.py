@@ -19,8 +19,9 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.leaderboard_tables import section
 from autoj_reward.evaluate.results import load, load_rows
-from autoj_reward.io.files import to_json, write_text
+from autoj_reward.io.files import write_text
 from autoj_reward.io.page import data_block, esc, num, plural, visible
+from autoj_reward.io.plain import to_json
 
 Titled = tuple[str, str]
 Row = dict[str, Any]

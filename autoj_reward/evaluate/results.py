@@ -18,7 +18,8 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.io.files import to_json, write_json, write_jsonl
+from autoj_reward.io.files import write_json, write_jsonl
+from autoj_reward.io.plain import to_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import Judgement, Usage

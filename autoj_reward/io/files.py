@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from autoj_reward.errors import OutputError
+from autoj_reward.io.plain import plain, to_json
 
 _REMEDY = {
     errno.ENOSPC: "free some space or name an output folder on another disk",
@@ -29,41 +27,6 @@ _REMEDY = {
     errno.EFBIG: "raise the file size limit (ulimit -f) or split the job",
     errno.ENAMETOOLONG: "name an output folder with a shorter path",
 }
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON can hold it: records to dicts, enums to their values, tuples to lists.
-
-    Numbers that JSON lacks (NaN, infinity) become null. Array scalars and arrays become numbers
-    and lists; anything else that is foreign to JSON becomes its text.
-    """
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    return str(value)
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """A record (dataclass or mapping) as a dict that `json` can write.
-
-    Lone surrogates stay in the text; the writers here escape everything outside ASCII, so they
-    survive the file.
-    """
-    result = plain(record)
-    if not isinstance(result, dict):
-        raise TypeError(f"{type(record).__name__} is not a record: pass a dataclass or a mapping")
-    return result
 
 
 def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
@@ -14,7 +14,7 @@ from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.messages import with_query
 from autoj_reward.io.stream import LeftOut, Stream, require_none
-from autoj_reward.types import BadRow, QueryRow
+from autoj_reward.types import Asking, BadRow
 
 T = TypeVar("T")
 
@@ -36,6 +36,24 @@ class TextRow:
     texts: tuple[str, ...]
     fields: dict[str, Any]
     context: Context = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """One input row of a best-of-N job; `extra` holds the row's other fields, passed through, those
+    of the context among them."""
+
+    line: int
+    query: str
+    responses: tuple[str, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    context: Context = NOTHING
+
+    @property
+    def asked(self) -> Asking:
+        """What the policy answers."""
+        return self.context.turns or self.query
 
 
 def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autoj_reward.errors import JournalError
+from autoj_reward.io.plain import as_json
 from autoj_reward.journal import tables
 from autoj_reward.journal.records import (
     Sampled,
@@ -28,7 +29,7 @@ from autoj_reward.journal.records import (
     judgement_record,
 )
 from autoj_reward.journal.texts import Texts
-from autoj_reward.types import JudgeInput, Judgement, Outcome, as_json
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 __all__ = ["Journal", "Sampled", "judgement_key", "judgement_of"]
 

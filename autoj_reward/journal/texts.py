@@ -9,6 +9,7 @@ from typing import Any
 
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn, plain
+from autoj_reward.io.plain import as_json
 from autoj_reward.journal.records import (
     Sampled,
     digest,
@@ -19,7 +20,7 @@ from autoj_reward.journal.records import (
     unpacked,
 )
 from autoj_reward.journal.tables import KEEP, SEEN, TEXT
-from autoj_reward.types import JudgeInput, as_json
+from autoj_reward.types import JudgeInput
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 FOR_GOOD = float("inf")

@@ -9,13 +9,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, RewardConfig
+from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import CHECK_EVERY, JudgeHealth
@@ -54,6 +54,7 @@ class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
     parts: what counts how, with the scale of the rewards before shaping.
+    clients: of the judges that are open, by the names of their parts.
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
     health: of the judge over its last judgements; alarms are logged as warnings when they rise.
 
@@ -91,7 +92,7 @@ class RewardModel:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._client: RewardClient | None = None
+        self.clients: dict[str, RewardClient] = {}
         self._asks: dict[str, Ask] = {}
         self._stack = AsyncExitStack()
 
@@ -113,7 +114,7 @@ class RewardModel:
         """Start the judge's replicas, or find the service. Raises what keeps it from starting:
         ConfigError, ModelError, or EngineUnavailable with the address."""
         with self._lock:
-            if self._client is not None:
+            if self.clients:
                 return
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
@@ -122,24 +123,28 @@ class RewardModel:
             self._thread.start()
             try:
                 opened = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
-                self._client = opened.result()
+                self.clients = opened.result()
             except BaseException:
                 self._stop()
                 raise
 
-    async def _open(self) -> RewardClient:
+    async def _open(self) -> dict[str, RewardClient]:
         config = self.config
         journal = Journal(config.journal, config.journal_max_gib) if config.journal else None
         if journal:
             self._stack.callback(journal.close)
         clients = {
-            name: await self._stack.enter_async_context(
-                open_reward(own, journal=journal, gpus=self._gpus)
-            )
+            name: await self._stack.enter_async_context(self._opened(name, own, journal))
             for name, own in config.judged.items()
         }
         self._asks = {name: client.rate for name, client in clients.items()} | self._functions
-        return clients[JUDGE]
+        return clients
+
+    def _opened(
+        self, name: str, own: JudgedConfig, journal: Journal | None
+    ) -> AbstractAsyncContextManager[RewardClient]:
+        """The judge of one part."""
+        return open_reward(own, journal=journal, gpus=self._gpus)
 
     def close(self) -> None:
         """Stop what this run started; calls under way end with EngineUnavailable. The object may be
@@ -156,7 +161,7 @@ class RewardModel:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
-            self._client, self._loop, self._thread = None, None, None
+            self.clients, self._loop, self._thread = {}, None, None
             self._stack = AsyncExitStack()
 
     async def _end(self) -> None:
@@ -193,8 +198,7 @@ class RewardModel:
         """Start a coroutine on the judge's own event loop, with the judge's client."""
 
         async def started() -> T:
-            assert self._client is not None  # _submit has opened it
-            return await work(self._client)
+            return await work(self.clients[JUDGE])  # _submit has opened it
 
         return self._submit(started())
 
@@ -239,11 +243,10 @@ class RewardModel:
         return rewards
 
     async def _compare(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
-        assert self._client is not None
         if not self.parts.alone:
             raise ConfigError("only the judge compares, and parts stand beside it: rate instead")
         started = time.monotonic()
-        found = await self._client.compare(pairs)
+        found = await self.clients[JUDGE].compare(pairs)
         self.waited_s += time.monotonic() - started
         self._budgets[JUDGE].count([order for own in found for order in own.orders])
         return found

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
+from autoj_reward.evaluate.graded import Graded, read_splits
 from autoj_reward.evaluate.labelled import Compared, JudgeData, data_path
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
@@ -128,21 +128,21 @@ def ranked_groups(
     """
     if data.graded.folder is None:
         raise InputError("groups are of graded outputs: name their folder in data.graded")
-    rows = read_graded(data_path(data, data.graded.folder))
+    folder = data_path(data, data.graded.folder)
+    rows_of = read_splits(folder, data.graded, (pair.query for pair in compared))
     for source in (data_path(data, name) for name in groups.files):
         own = read_rows(source, _group, ("query", "responses", "scores"))
         require_clean(own)
         for group in own.rows:
             yield False, replace(group, source=source)
-    trained = {plain_words(pair.query) for pair in compared}
     rng = random.Random(seed)
     sampler = GroupSampler(groups, count)
-    training = rows_of(rows, data.graded, "training", trained)
+    training = rows_of("training")
     others = [output.text for row in training for output in row.outputs[::8] if output.text.strip()]
     for row in tqdm(training, desc="graded instructions", disable=None):
         for group in sampler.groups(row, others, rng):
             yield False, group
-    for row in rows_of(rows, data.graded, "validation", trained):
+    for row in rows_of("validation"):
         usable = [output for output in row.outputs if count(output.text) <= groups.longest]
         drawn = rng.sample(usable, min(VALIDATED, len(usable)))
         texts, scores = [output.text for output in drawn], [output.score for output in drawn]

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autoj_reward.errors import InputError
-from autoj_reward.io.files import plain
 from autoj_reward.io.page import visible
+from autoj_reward.io.plain import plain
 from autoj_reward.watch.details import (
     candidate,
     comparison,

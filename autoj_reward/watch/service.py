@@ -20,7 +20,7 @@ from autoj_reward.edge.connections import Connections, EdgeServer, places
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
-from autoj_reward.edge.service import listen
+from autoj_reward.edge.server import listen
 from autoj_reward.errors import InputError
 from autoj_reward.logs import LOG
 from autoj_reward.watch.answers import Answers, as_text

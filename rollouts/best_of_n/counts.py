@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.types import Judgement, Outcome, QueryRow, Usage
+from autoj_reward.io.rows import QueryRow
+from autoj_reward.types import Judgement, Outcome, Usage
 
 
 @dataclass(slots=True)

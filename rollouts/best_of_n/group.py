@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoj_reward.io.rows import QueryRow
 from autoj_reward.select.race import Fate, Spending, Standing
-from autoj_reward.types import Candidate, Judgement, QueryRow, Selection
+from autoj_reward.types import Candidate, Judgement, Selection
 
 
 @dataclass(frozen=True, slots=True)

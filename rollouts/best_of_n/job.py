@@ -19,13 +19,14 @@ from tqdm import tqdm
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import judged_by
+from autoj_reward.io.rows import QueryRow
 from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import best_view, format_of
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.replicas.cluster import Cluster
-from autoj_reward.types import Asking, Judgement, QueryRow
+from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autoj_reward.conversation import messages_of
-from autoj_reward.io.files import plain
+from autoj_reward.io.plain import plain
 from autoj_reward.types import Candidate, Judgement
 from rollouts.best_of_n.group import GroupResult, was_forced
 

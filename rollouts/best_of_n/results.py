@@ -9,7 +9,8 @@ from pathlib import Path
 import yaml
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import to_json, write_json, write_text, writing, writing_jsonl
+from autoj_reward.io.files import write_json, write_text, writing, writing_jsonl
+from autoj_reward.io.plain import to_json
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record

@@ -11,7 +11,7 @@ from autoj_reward.client.recorder import Progress
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.context import Asked
-from autoj_reward.io.rows import queries
+from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import context_asked
@@ -19,7 +19,7 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
-from autoj_reward.types import Asking, BadRow, Candidate, QueryRow
+from autoj_reward.types import Asking, BadRow, Candidate
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.sampler import on_record, sample_missing
 

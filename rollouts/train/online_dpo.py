@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datasets import Dataset
-
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import OnlineDPOReward
-from autoj_reward.training.checkpoints import train_on
 from rollouts.train.config import TrainConfig
-from rollouts.train.learner import Learner, arguments, load_policy, lora
-from rollouts.train.log import JudgeLog
+from rollouts.train.learner import Learner, load_policy
+from rollouts.train.online import run
 
 
 def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
@@ -18,23 +15,17 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
 
     from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
-    adapter = OnlineDPOReward(reward)
-    args = arguments(config) | {
-        "max_steps": config.steps,
-        "max_new_tokens": config.learner.max_response_tokens,
-        "max_length": config.learner.max_prompt_tokens + config.learner.max_response_tokens,
-        "temperature": config.learner.temperature,
-        "beta": config.kl,
-        **config.trainer,
+    adapter, limits = OnlineDPOReward(reward), config.learner
+    own = {
+        "max_new_tokens": limits.max_response_tokens,
+        "max_length": limits.max_prompt_tokens + limits.max_response_tokens,
     }
-    trainer = DecidedPairsTrainer(
+    run(
+        config,
+        learner,
+        reward,
+        (DecidedPairsTrainer, OnlineDPOConfig),
+        own,
         model=load_policy(config.learner, learner.path, learner.tokenizer),
         reward_funcs=adapter.compare if config.pairwise else adapter.judge,
-        args=OnlineDPOConfig(**args),
-        train_dataset=Dataset.from_dict(learner.rows),
-        processing_class=learner.tokenizer,
-        peft_config=lora(config.learner),
-        callbacks=[JudgeLog(reward, config.output / "logs")],
     )
-    train_on(trainer, config.output)
-    trainer.save_model(str(config.output / "policy"))

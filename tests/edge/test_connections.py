@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from autoj_reward.edge import connections
 from autoj_reward.edge.connections import Connections, EdgeServer, Watched, places
 from autoj_reward.edge.http import Service
-from autoj_reward.edge.service import listen
+from autoj_reward.edge.server import listen
 from autoj_reward.errors import ConfigError
 from tests.edge.test_edge import HEADERS, SCORE, Stub, made, metric, until
 

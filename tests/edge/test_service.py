@@ -19,6 +19,7 @@ import yaml
 
 from autoj_reward.config import RewardConfig, ServiceConfig
 from autoj_reward.edge import service
+from autoj_reward.edge.server import listen
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
@@ -159,7 +160,7 @@ async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:
         accepted.put_nowait(writer.get_extra_info("socket").getsockopt(*option))
         writer.close()
 
-    with service.listen("127.0.0.1", free_port()) as listening:
+    with listen("127.0.0.1", free_port()) as listening:
         async with await asyncio.start_server(greet, sock=listening) as server:
             with socket.create_connection(server.sockets[0].getsockname()):
                 assert await accepted.get()

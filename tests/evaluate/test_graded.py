@@ -11,9 +11,8 @@ import pytest
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.graded import (
     GradedData,
-    plain_words,
     read_graded,
-    rows_of,
+    read_splits,
     split_of,
 )
 
@@ -74,15 +73,14 @@ def test_files_that_do_not_belong_together(
 
 
 def test_splits_share_no_instruction_and_hide_their_systems(tmp_path: Path) -> None:
-    rows = read_graded(folder(tmp_path))
     data = GradedData(
         test=0.3, validation=0.2, test_systems=("a",), validation_systems=("b",), left_out=("c",)
     )
-    trained = {plain_words("question 7")}
+    rows_of = read_splits(folder(tmp_path), data, ["question 7"])
     splits = {
-        "training": rows_of(rows, data, "training", trained),
-        "validation": rows_of(rows, data, "validation", trained),
-        "test": rows_of(rows, data, "test", trained),
+        "training": rows_of("training"),
+        "validation": rows_of("validation"),
+        "test": rows_of("test"),
     }
     assert sum(map(len, splits.values())) == len({row.query for r in splits.values() for row in r})
     assert {name: {o.system for row in r for o in row.outputs} for name, r in splits.items()} == {
@@ -91,7 +89,7 @@ def test_splits_share_no_instruction_and_hide_their_systems(tmp_path: Path) -> N
         "test": {"a", "b", "d"},
     }
     assert 40 < len(splits["test"]) < 80
-    assert split_of("Question 7?", data, trained) == "training"
+    assert split_of("Question 7?", data, {"question 7"}) == "training"
 
 
 def test_the_released_preferences_are_read() -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from autoj_reward.errors import InputError
 from autoj_reward.io.checks import MAX_CHARS
 from autoj_reward.io.rows import (
+    QueryRow,
     Rows,
     TextRow,
     gathered,
@@ -30,7 +31,7 @@ from autoj_reward.io.rows import (
 )
 from autoj_reward.io.sources import HubDataset, hub_dataset
 from autoj_reward.io.stream import KEPT, look_through
-from autoj_reward.types import BadRow, QueryRow
+from autoj_reward.types import BadRow
 
 GOOD = b'{"query": "good"}'
 Read = Callable[[str], Rows[Any]]

@@ -25,16 +25,17 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def compares(path: str, body: dict[str, Any]) -> Answer:
-    """What a judge that can read says: the numbers that a response ends with or hedges between."""
+    """What a judge that can read says: whether the response comes to the reference at last."""
     shown = body["messages"][1]["content"]
     reference, response = re.findall(
         r"\[Reference answer\]\n(.*?)\n\n\[Response\]\n(.*?)\n\[End", shown, re.S
     )[0]
-    said = re.findall(r"\d+", response)
-    right = bool(said) and said[-1] == reference and "either" not in response
-    right = right or (reference in said and said[-1] == "100")  # the check after the answer
-    verdict = "correct" if right else "incorrect"
-    return chat(f"It answers {said[-1:]}.\n\nVerdict: {verdict}")
+    verdict = "correct" if last_number(response) == reference else "incorrect"
+    return chat(f"It comes to {last_number(response)}.\n\nVerdict: {verdict}")
+
+
+def last_number(text: str) -> str | None:
+    return (re.findall(r"\d+", text) or [None])[-1]
 
 
 def test_answers_are_judged_by_their_references(
@@ -49,12 +50,11 @@ def test_answers_are_judged_by_their_references(
     lines = (output / "judgements.jsonl").read_text(encoding="utf-8").splitlines()
     judged = [json.loads(line) for line in lines]
     assert {record["outcome"] for record in judged} == {"ok"}
-    assert [record["rating"] for record in judged].count(1.0) == 16  # two of four, each time
+    assert [record["rating"] for record in judged].count(1.0) == 9  # of 64
     lines = (output / "selections.jsonl").read_text(encoding="utf-8").splitlines()
     chosen = [json.loads(line) for line in lines]
-    assert len(chosen) == 8
-    for record in chosen:
-        assert record["extra"]["answer"] in re.findall(r"\d+", record["response"])
-        assert (record["rating"], record["rule"]) == (1.0, "first")
+    right = [last_number(record["response"]) == record["extra"]["answer"] for record in chosen]
+    assert [record["rating"] for record in chosen] == [float(one) for one in right]
+    assert (len(right), sum(right)) == (8, 4)  # no response to the other four is right
     page = (output / "report.html").read_text(encoding="utf-8")
     assert "reference" in page and "Verdict: correct" in page

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from autoj_reward.io.chart import ticks
 from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural
+from autoj_reward.io.rows import QueryRow
 from autoj_reward.types import (
     BadRow,
     Candidate,
     Judgement,
     Outcome,
-    QueryRow,
     Rating,
     Selection,
     Usage,

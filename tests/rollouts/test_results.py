@@ -17,14 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.errors import OutputError
-from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
+from autoj_reward.io.files import write_json, write_jsonl, write_text
+from autoj_reward.io.plain import to_json
+from autoj_reward.io.rows import QueryRow
 from autoj_reward.select.race import Fate, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,
     Judgement,
     Outcome,
-    QueryRow,
     Rating,
     Selection,
     Usage,

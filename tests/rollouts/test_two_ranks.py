@@ -120,8 +120,9 @@ def moved(folder: Path, start: str, kind: Any = None) -> bool:
 
 @pytest.mark.training
 @pytest.mark.timeout(900)
-def test_full_weights_are_trained_and_saved_under_fsdp(
-    tmp_path: Path, qwen: str, policy: str
+@pytest.mark.parametrize("config", ["accelerate_fsdp.yaml", "accelerate_ddp.yaml"])
+def test_full_weights_are_trained_and_saved(
+    tmp_path: Path, config: str, qwen: str, policy: str
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
@@ -133,7 +134,7 @@ def test_full_weights_are_trained_and_saved_under_fsdp(
         ("scalar", fine_tuning(tmp_path, "scalar", policy)),
         ("classifier", classifier(tmp_path, policy)),
     ]
-    launched("accelerate_fsdp.yaml", work, tmp_path)
+    launched(config, work, tmp_path)
     for name in ("grpo", "rloo", "dpo"):
         assert moved(tmp_path / name / "policy", qwen)
     assert moved(tmp_path / "judge/judge", policy)

@@ -314,7 +314,7 @@ def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(call)
-        while model._client is None or not model._client._pending:
+        while not model.clients or not model.clients["judge"]._pending:
             time.sleep(0.01)
         model.close()
         with pytest.raises(EngineUnavailable, match="the judge was closed"):

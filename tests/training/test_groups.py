@@ -22,7 +22,7 @@ from autoj_reward.training.groups import (
     Ranked,
     ranked_groups,
 )
-from autoj_reward.training.judge.ranking import ranking_loss
+from autoj_reward.training.judge.losses import ranking_loss
 
 TEXT = "The first step is easy. Then mix it well!\nAt last, bake for an hour. Enjoy your cake."
 

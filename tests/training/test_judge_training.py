@@ -27,8 +27,9 @@ from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.training.fine_tuning import LoraBlock, freeze_below, with_lora
 from autoj_reward.training.judge.examples import schedule
+from autoj_reward.training.judge.losses import read_item
 from autoj_reward.training.judge.recipe import LossConfig, MixConfig, TrainJudgeConfig
-from autoj_reward.training.judge.targets import Item, ItemBuilder, Slot, Tree, read_item, shorten
+from autoj_reward.training.judge.targets import Item, ItemBuilder, Slot, Tree, shorten
 from autoj_reward.training.judge.train import train, training_arguments
 from autoj_reward.training.judge.trainer import Collator
 from autoj_reward.training.judge.tree import TokenTree, batch

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerControl
 
 from autoj_reward.evaluate.within_query import WithinQuery, summary
+from autoj_reward.training.judge.losses import Reading, read_item
 from autoj_reward.training.judge.recipe import LossConfig
-from autoj_reward.training.judge.targets import Item, Logits, Reading, read_item
+from autoj_reward.training.judge.targets import Item, Logits
 from autoj_reward.training.judge.tree import batch
 
 

@@ -10,9 +10,9 @@ from typing import Literal
 from pydantic import Field
 
 from autoj_reward.config import Block
-from autoj_reward.evaluate.graded import Graded, plain_words, read_graded, rows_of
+from autoj_reward.evaluate.graded import Graded, read_splits
 from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.evaluate.labelled import JudgeData, Rated, data_path, read_compared
+from autoj_reward.evaluate.labelled import JudgeData, Rated, data_path, pairs_of
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.types import JudgeInput
 
@@ -54,20 +54,17 @@ def read_outputs(
     """The outputs of a config; none without `data.graded`. limit: of the instructions."""
     if data.graded.folder is None:
         return Outputs(())
-    rows = read_graded(data_path(data, data.graded.folder))
-    pairs = [
-        row for name in data.compared for row in read_compared(data_path(data, name), fmt).rows
-    ]
-    trained = {plain_words(pair.query) for pair in pairs}
+    trained = [pair.query for pair in pairs_of(data, data.compared, fmt)]
+    rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained)
     rng = random.Random(draws.seed)
     unseen = getattr(data.graded, f"{own.split}_systems")
-    measuring = rows_of(rows, data.graded, own.split, trained)
+    measuring = rows_of(own.split)
     chosen = rng.sample(measuring, min(limit or own.instructions, len(measuring)))
     drawn = []
     for row in chosen:
         first = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
         drawn.append(replace(row, outputs=tuple(first[: own.systems])))
-    training = as_rated(rows_of(rows, data.graded, "training", trained))
+    training = as_rated(rows_of("training"))
     fitted = rng.sample(training, min(own.rival_rows, len(training)))
     return Outputs(tuple(drawn), tuple(fitted), unseen, draws)
 

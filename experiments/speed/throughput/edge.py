@@ -12,7 +12,7 @@ import uvicorn
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.edge.http import make_app
-from autoj_reward.edge.service import listen
+from autoj_reward.edge.server import listen
 
 
 class _Server(uvicorn.Server):

@@ -13,7 +13,7 @@ import yaml
 
 from autoj_reward.config import load_config
 from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.io.files import plain
+from autoj_reward.io.plain import plain
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 from experiments.compare.selection_budget.__main__ import main
 from experiments.compare.selection_budget.config import (

@@ -12,7 +12,7 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.fake import latency_s
-from autoj_reward.io.files import plain
+from autoj_reward.io.plain import plain
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate

@@ -1,0 +1,108 @@
+"""The HTTP server of one edge: its config, its socket, and uvicorn with the app on it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from pydantic import Field, model_validator
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import Block, RewardConfig
+from autoj_reward.edge import trainers
+from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.edge.http import Service, make_app
+from autoj_reward.edge.intake import Limits
+from autoj_reward.errors import ConfigError
+from autoj_reward.trainer.reward import RewardModel
+
+
+class EdgeConfig(Block):
+    """A reward service.
+
+    reward: the judge and its replicas; shaping, failures and view are those of `/get_reward`.
+    host, port: where it listens; nowhere without a token, whatever the host. token_env,
+    token_file: the environment variable, or the file, with the token that every request must carry.
+    edges: processes that share the port, each with its share of what the service takes on.
+    max_requests: requests under way; more are refused with 429. deadline_s: seconds until an answer
+    must begin. drain_s: seconds that SIGTERM leaves to what is under way.
+    """
+
+    reward: RewardConfig = RewardConfig()
+    host: str = "127.0.0.1"
+    port: int = Field(8300, ge=1, le=65535)
+    token_env: str = "AUTOJ_TOKEN"
+    token_file: Path | None = None
+    edges: int = Field(1, ge=1)
+    max_requests: int = Field(4096, ge=1)
+    deadline_s: float = Field(1800.0, gt=0)
+    drain_s: int = Field(60, ge=0)
+
+    @model_validator(mode="after")
+    def _shared(self) -> EdgeConfig:
+        if self.max_requests < self.edges:
+            raise ValueError(
+                f"edges is {self.edges} and max_requests {self.max_requests}: each edge takes at "
+                "least one, so lower edges or raise max_requests"
+            )
+        return self
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket for an edge, port 0 for any that is free. Raises ConfigError if it is taken."""
+    try:
+        listening = socket.create_server((host, port), backlog=4096)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}: name another port"
+        ) from error
+    # asyncio sets TCP_NODELAY only where a socket names its protocol, and create_server names none.
+    # An answer leaves in two writes; without it the second waits 40 ms for the caller's ACK.
+    kind = listening.family, listening.type, socket.IPPROTO_TCP
+    return socket.socket(*kind, listening.detach())
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The app of one edge and the server that it is on."""
+
+    app: Service
+    server: EdgeServer
+
+    def drain(self) -> None:
+        """Take no new connection, answer what is under way, then end. From any thread."""
+        self.app.guard.intake.draining = self.server.should_exit = True
+
+    def end(self) -> None:
+        """End without waiting for what is under way."""
+        self.drain()
+        self.server.force_exit = True
+
+
+async def make_edge(
+    config: EdgeConfig,
+    client: RewardClient,
+    model: RewardModel,
+    token: str,
+    listening: socket.socket,
+) -> Edge:
+    """One of the `config.edges` on a socket, with its share of the limits; one body is let in
+    whatever their number."""
+    room = places(-(-config.max_requests // config.edges))
+    whole = Limits()
+    bodies = max(whole.body, whole.bodies // config.edges)
+    limits = Limits(requests=room.requests, bodies=bodies, deadline_s=config.deadline_s)
+    app = make_app(client, token, limits)
+    trainers.add_routes(app, model, app.metrics.judged)
+    options = uvicorn.Config(
+        app.guard,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=config.drain_s,
+    )
+    return Edge(app, EdgeServer(options, Connections(listening, room.most), app.guard.intake.drain))

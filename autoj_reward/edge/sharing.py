@@ -1,0 +1,150 @@
+"""One edge of several on one socket, which asks the replicas that another process has started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.session import open_reward
+from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig
+from autoj_reward.edge.garbage import seldom_collected
+from autoj_reward.edge.metrics import FOLDER
+from autoj_reward.edge.server import Edge, EdgeConfig, make_edge
+from autoj_reward.errors import AutojError
+from autoj_reward.extras import from_extras
+from autoj_reward.journal import Journal
+from autoj_reward.logs import LOG, log_to_stderr
+from autoj_reward.models import compares, critiques_of
+from autoj_reward.models.settings import max_ongoing
+from autoj_reward.trainer.reward import RewardModel
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.started import Started
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every edge is told at its start. started: the replicas, by the part that asks them."""
+
+    config: EdgeConfig
+    token: str
+    listening: socket.socket
+    started: Mapping[str, Started]
+
+
+class Order(Enum):
+    """What an edge is told later."""
+
+    DRAIN = "drain"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Another judge is in the place of the reward's own. name: its fingerprint, where it is on
+    replicas, which have it already."""
+
+    judge: JudgeConfig
+    name: str
+
+
+READY = ""
+"""What an edge says once it serves; anything else is why it does not."""
+
+
+class SharedModel(RewardModel):
+    """A reward model with the share of one edge in what replicas and endpoints take on."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.config.reward)
+        self._plan = plan
+
+    def _opened(
+        self, name: str, own: JudgedConfig, journal: Journal | None
+    ) -> AbstractAsyncContextManager[RewardClient]:
+        if found := self._plan.started.get(name):
+            return self._joined(found, own.judge, journal)
+        most = max_ongoing(own.judge, 0)
+        serve = own.judge.serve.model_copy(update={"max_ongoing": self._share(most)})
+        judge = own.judge.model_copy(update={"serve": serve})
+        return open_reward(own.model_copy(update={"judge": judge}), journal=journal)
+
+    @asynccontextmanager
+    async def _joined(
+        self, found: Started, judge: JudgeConfig, journal: Journal | None
+    ) -> AsyncIterator[RewardClient]:
+        with from_extras():
+            from autoj_reward.replicas.started import joined
+
+        with joined(found) as backend:
+            client = RewardClient(
+                backend,
+                journal=journal,
+                critiques=critiques_of(judge),
+                compares=compares(judge),
+                max_in_flight=self._share(found.max_ongoing * found.replicas),
+                deadline_s=judge.serve.deadline_s,
+            )
+            try:
+                yield client
+            finally:
+                await client.close()
+
+    def _share(self, most: int) -> int:
+        return max(1, most // self._plan.config.edges)
+
+
+def serve(plan: Plan, orders: Connection) -> None:
+    """An edge until it is told to end, or until nobody is there any more to tell it."""
+    log_to_stderr()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of all in a terminal; the first process acts
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        with SharedModel(plan) as model:
+            edge = model.run(
+                lambda client: make_edge(plan.config, client, model, plan.token, plan.listening)
+            ).result()
+            orders.send(READY)
+            threading.Thread(target=_obey, args=(orders, edge, model), daemon=True).start()
+            with seldom_collected():
+                model.run(lambda client: edge.server.serve()).result()
+    except AutojError as error:
+        orders.send(str(error))
+        raise SystemExit(1) from None
+
+
+def _obey(orders: Connection, edge: Edge, model: RewardModel) -> None:
+    while True:
+        try:
+            order = orders.recv()
+        except (EOFError, ConnectionError):  # nobody is there to clean up after us
+            shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
+            order = Order.END
+        if order is Order.END:
+            return edge.end()
+        if order is Order.DRAIN:
+            edge.drain()
+        elif isinstance(order, Replaced):
+            _replace(order, model)
+
+
+def _replace(order: Replaced, model: RewardModel) -> None:
+    """Name the judge that the replicas have by now, or change one of this process's own."""
+    if order.judge.on_replicas:
+        model.clients[JUDGE].backend.judge = order.name
+        return
+    try:
+        model.run(lambda client: client.backend.update(order.judge)).result()
+    except AutojError as error:
+        LOG.error("the judge stays as it is: %s", error)
