@@ -51,12 +51,15 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
 
 
 @contextmanager
-def judged_by(judge: str, output: Path, result: Path, total: int = 0) -> Iterator[None]:
+def judged_by(
+    judge: str, output: Path, result: Path, total: int = 0, journal: Path | None = None
+) -> Iterator[None]:
     """Hold a folder, or a file, that the results of this judge go to.
 
-    result: the file that is there once there are results. total: judge inputs to come, for those
-    who watch. Raises ConfigError while another process
-    is at work there, or for results of another judge; OutputError where nothing can be written.
+    result: the file that is there once there are results. For those who watch, total: judge inputs
+    to come; journal: where it is, if not beside the results. Raises ConfigError while another
+    process is at work there, or for results of another judge; OutputError where nothing can be
+    written.
     """
     in_folder = output != result
     path = output / CLAIM if in_folder else output.with_name(f".{output.name}{CLAIM}")
@@ -68,7 +71,7 @@ def judged_by(judge: str, output: Path, result: Path, total: int = 0) -> Iterato
                 f"{output} holds the results of the judge {known}, and this run's is {judge}: name "
                 "another output, or remove it"
             )
-        _write(held, path, judge, total)
+        _write(held, path, judge, total, journal)
         yield
     finally:
         os.close(held)
@@ -121,8 +124,9 @@ def _read(held: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _write(held: int, path: Path, judge: str, total: int = 0) -> None:
+def _write(held: int, path: Path, judge: str, total: int = 0, journal: Path | None = None) -> None:
     own = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
+    own |= {"journal": str(journal.absolute())} if journal else {}
     text = json.dumps(own)
     try:
         os.pwrite(held, text.encode(), 0)

@@ -34,13 +34,45 @@ def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
     _write(path, map(_line, records))
 
 
-@contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[Callable[[bytes], None]]:
-    """What writes bytes; the file is there, whole, once the block has ended without an error. For
-    one process at a time: what one that was killed has left is overwritten.
+class Lines:
+    """A file of JSON lines that is being written."""
 
-    Raises OutputError.
+    def __init__(self, path: str | os.PathLike[str], file: BinaryIO) -> None:
+        self._path, self._file = path, file
+
+    def __call__(self, record: Any) -> None:
+        """Add a record."""
+        with _explained(self._path):
+            self._file.write(_line(record))
+
+    def size(self) -> int:
+        """Bytes so far, all of them on disk."""
+        with _explained(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+
+@contextmanager
+def writing_jsonl(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Lines]:
+    """What writes a record as a JSON line; the file is there, whole, once the block has ended
+    without an error. For one process at a time.
+
+    kept: so many bytes of what a process that was killed has left begin the file; the rest is
+    overwritten. Raises OutputError.
     """
+    target = _target(path)
+    temporary = target.with_name(f".{target.name}.part")
+    with _replacing(path, temporary, "r+b" if kept else "wb") as file:
+        with _explained(path):
+            file.truncate(kept)
+            file.seek(kept)
+        yield Lines(path, file)
+
+
+@contextmanager
+def writing_bytes(path: str | os.PathLike[str]) -> Iterator[Callable[[bytes], None]]:
+    """What adds bytes; else as `writing_jsonl` from the start."""
     target = _target(path)
     with _replacing(path, target.with_name(f".{target.name}.part"), "wb") as file:
 
@@ -51,11 +83,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Callable[[bytes], None]]:
         yield write
 
 
-@contextmanager
-def writing_jsonl(path: str | os.PathLike[str]) -> Iterator[Callable[[Any], None]]:
-    """What writes a record as a JSON line; else as `writing`."""
-    with writing(path) as write:
-        yield lambda record: write(_line(record))
+def write_kept(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file of one process's own, whole, over what it was. Raises OutputError."""
+    with writing_bytes(path) as write:
+        write(data)
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:

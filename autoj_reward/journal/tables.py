@@ -24,6 +24,7 @@ COLUMNS = {
     "samples": "key, policy, query, samples, at, checksum",
 }
 JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
+FIRST = "SELECT key, at FROM judgements LIMIT 1"
 PUT = f"""
 INSERT INTO judgements ({COLUMNS["judgements"]}) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET

@@ -137,9 +137,9 @@ def _journals_of(path: Path) -> list[Path]:
     if not path.is_dir():
         return [beside] if beside.is_file() else []
     found = {own for pattern in JOURNALS for own in path.glob(pattern)}
-    named = ((_read(path / "config.json") or {}).get("reward") or {}).get("journal")
-    if isinstance(named, str) and Path(named).is_file():
-        found.add(Path(named))
+    trained = ((_read(path / "config.json") or {}).get("reward") or {}).get("journal")
+    claimed = (_read(path / CLAIM) or {}).get("journal")
+    found |= {Path(n) for n in (trained, claimed) if isinstance(n, str) and Path(n).is_file()}
     return sorted(found)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.rows import QueryRow
@@ -15,20 +16,20 @@ from autoj_reward.types import Judgement, Outcome, Usage
 
 @dataclass(slots=True)
 class Counts:
-    """digest: takes in the rows, where it is asked for. rows: usable rows. answered: candidates
-    that the input brings, copies within a query once. unanswered: queries that the policy is to
-    answer. reused, new, usage: judge inputs from the journal, asked by this run, and the cost of
-    the latter. unavailable: judge inputs that nobody answered."""
+    """queries: usable rows. answered: candidates that the input brings, copies within a query once.
+    unanswered: queries that the policy is to answer. reused, new, usage: judge inputs from the
+    journal, asked by this run, and the cost of the latter. unavailable: judge inputs that nobody
+    answered. rows: SHA-256 over all that is to be judged."""
 
-    digest: hashlib._Hash | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    rows: int = 0
+    queries: int = 0
     answered: int = 0
     unanswered: int = 0
     reused: int = 0
     new: int = 0
     usage: Usage = Usage()
     unavailable: int = 0
+    rows: Any = field(default_factory=hashlib.sha256)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -39,10 +40,8 @@ class Counts:
             self.seconds[name] = time.monotonic() - started
 
     def expect(self, row: QueryRow) -> None:
-        self.rows += 1
-        if self.digest:
-            known = row.line, row.query, row.responses, row.logprobs, row.extra
-            self.digest.update(repr(known).encode("utf-8", "surrogatepass"))
+        self.rows.update(repr(row).encode())  # repr escapes lone surrogates
+        self.queries += 1
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
 

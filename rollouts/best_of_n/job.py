@@ -7,17 +7,18 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig, load_config
+from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
 from autoj_reward.io.claims import judged_by
@@ -31,9 +32,10 @@ from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.results import recording, write_figures
+from rollouts.best_of_n.results import write_figures, writing
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.shards import in_shards
+from rollouts.best_of_n.so_far import Checkpoint, SoFar
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 
@@ -55,61 +57,50 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     results."""
     config = ranked(config)
     _check_readings(config)
-    rows = stages.rows_of(config)
-    counts = Counts(hashlib.sha256() if config.ray_data else None)
+    rows, counts = stages.rows_of(config), Counts()
     left_out = look_through(rows, strict, counts.expect)
-    figures, sample = Figures(config.view, config.budget), Sample(config.view)
     result, total = config.output / "summary.json", counts.expected(config)
-
-    def add(group: GroupResult) -> None:
-        figures.add(group)
-        sample.add(group)
-
-    with judged_by(judge_name(config.judge), config.output, result, total):
-        place = shlex.quote(str(config.journal or config.output))
-        print(f"to watch: autoj watch {place}", file=sys.stderr)
-        if config.ray_data:
-            in_shards(config, left_out, counts, add)
-        else:
-            asyncio.run(_in_this_process(config, rows, left_out, counts, add))
-        summary = figures.summary(
+    with judged_by(judge_name(config.judge), config.output, result, total, config.journal):
+        print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
+        with seldom_collected():  # it would go through all that is under way again and again
+            if config.ray_data:
+                so_far = in_shards(config, left_out, counts)
+            else:
+                so_far = asyncio.run(_in_this_process(config, rows, left_out, counts))
+        summary = so_far.figures.summary(
             left_out,
             counts.seconds,
             reused=counts.reused,
             new=counts.new,
             new_usage=counts.usage,
         )
-        write_figures(config, summary, sample)
+        write_figures(config, summary, so_far.sample)
     return summary
 
 
 async def _in_this_process(
-    config: BestOfNConfig,
-    rows: Stream[QueryRow],
-    left_out: LeftOut,
-    counts: Counts,
-    add: Callable[[GroupResult], None],
-) -> None:
+    config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
+) -> SoFar:
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
+    checkpoint = Checkpoint(config.output, lambda: _named(config, counts, journal))
+    new = SoFar(Figures(config.view, config.budget), Sample(config.view))
+    so_far = checkpoint.read() or new
+    counts.reused = so_far.figures.asked(config.judge.critiques)
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
-        groups = stages.grouped(config, rows, journal, unanswered, left_out)
-        first = next(groups, None)  # nothing is started for none
-        if first is None:
-            raise InputError(f"{rows.name}: no query has a response to judge")
-        with counts.phase(JUDGE_PHASE), recording(config.output) as record:
-
-            def done(group: GroupResult) -> None:
-                record(group)
-                add(group)
-
-            await _judge(config, chain([first], groups), journal, cluster, counts, done)
+        found = stages.grouped(config, rows, journal, unanswered, left_out)
+        groups = islice(found, so_far.queries, None)
+        with counts.phase(JUDGE_PHASE), writing(config.output, so_far, checkpoint) as add:
+            await _judge(config, groups, journal, cluster, counts, add)
+            if not so_far.queries:
+                raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
         if cluster:
             cluster.close()
         journal.close()
+    return so_far
 
 
 def _cluster(config: BestOfNConfig) -> Cluster | None:
@@ -121,6 +112,15 @@ def _cluster(config: BestOfNConfig) -> Cluster | None:
     return Cluster()
 
 
+def _named(config: BestOfNConfig, counts: Counts, journal: Journal) -> str:
+    """All that decides about the results of a job whose input brings the responses."""
+    first = journal.first()
+    if config.policy or first is None:
+        return ""
+    facts = [judge_name(config.judge), config.model_dump_json(), counts.rows.hexdigest(), *first]
+    return json.dumps(facts)
+
+
 async def _sample(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
@@ -128,6 +128,7 @@ async def _sample(
     cluster: Cluster | None,
     counts: Counts,
 ) -> dict[Asking, str]:
+    """Have the policy answer what has no responses; queries without an answer, and why."""
     if config.policy is None or not counts.unanswered:
         return {}
     total = counts.unanswered * config.policy.n
@@ -147,7 +148,8 @@ async def _judge(
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
-    with tqdm(total=counts.expected(config), desc="judging", unit="judgement") as bar:
+    total = counts.expected(config)
+    with tqdm(total=total, initial=counts.reused, desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, config.budget is not None)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import cannot_write, write_json, writing
+from autoj_reward.io.files import cannot_write, write_json, writing_bytes
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.journal import Journal
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
@@ -26,6 +26,7 @@ from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import recording
+from rollouts.best_of_n.so_far import Records
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -97,7 +98,7 @@ def groups_of(shard: Shard, output: Path) -> Iterator[GroupResult]:
     """The shard's queries in their order."""
     with (shard.part(output) / "groups.pickle").open("rb") as file:
         while file.peek(1):
-            yield pickle.load(file)
+            yield Records(file).load()
 
 
 async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
@@ -120,7 +121,7 @@ async def judge_shard(
         rows = stages.rows_of(config).part(shard.first, shard.last)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
         queries = judgements = 0
-        with recording(folder) as record, writing(folder / "groups.pickle") as keep:
+        with recording(folder) as record, writing_bytes(folder / "groups.pickle") as keep:
 
             def add(group: GroupResult) -> None:
                 nonlocal queries, judgements

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
+from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError, OutputError
 from autoj_reward.extras import from_extras
 from autoj_reward.io.files import write_json
@@ -30,8 +31,8 @@ from autoj_reward.judge.make import judge_name
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.counts import Counts
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.results import RESULTS, joining
+from rollouts.best_of_n.results import joining
+from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.shard import (
     SHARDS,
     Part,
@@ -41,7 +42,8 @@ from rollouts.best_of_n.shard import (
     part_of,
     sample_shard,
 )
-from rollouts.best_of_n.summary import JUDGE_PHASE
+from rollouts.best_of_n.so_far import RESULTS, SoFar
+from rollouts.best_of_n.summary import JUDGE_PHASE, Figures
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -54,17 +56,16 @@ def in_shards(
     config: BestOfNConfig,
     left_out: LeftOut,
     counts: Counts,
-    add: Callable[[GroupResult], None],
-) -> None:
-    """Run every shard that has no part yet, join the parts, and tell of the queries in their order.
+) -> SoFar:
+    """Run every shard that has no part yet, and join the parts in the order of the input.
 
     Raises InputError if no query has a response, ConfigError for an output in other shards.
     """
-    shards = planned(config, counts, counts.rows + left_out.count)
+    shards = planned(config, counts, counts.queries + left_out.count)
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
-    parts = []
+    so_far, parts = SoFar(Figures(config.view, config.budget), Sample(config.view)), []
     with (
         counts.phase(JUDGE_PHASE),
         joining(config.output) as join,
@@ -78,24 +79,25 @@ def in_shards(
                 raise OutputError(f"{where} is gone or another's: start the same command again")
             join(shard.part(config.output))
             for group in groups_of(shard, config.output):
-                add(group)
+                so_far.add(group)
             _count(part, counts, left_out, config.input, shard.number in of_this_run)
             parts.append(part)
-        if not any(part.queries for part in parts):
+        if not so_far.queries:
             raise InputError(f"{config.input}: no query has a response to judge")
     write_json(config.output / "manifest.json", _manifest(parts))
+    return so_far
 
 
 def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
     """Shards of so many rows, which were looked through, as even as can be and none empty."""
-    assert config.ray_data is not None and counts.digest is not None
+    assert config.ray_data is not None
     many = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
     places: Any = {"input": True, "output": True, "ray_data": True}
     serving: Any = {"judge": {"serve"}, "policy": {"serve"}}
     settings = config.model_dump(mode="json", exclude=places | serving)
     judge = judge_name(config.judge)
-    known = [version("autoj-reward"), settings, judge, policy, counts.digest.hexdigest()]
+    known = [version("autoj-reward"), settings, judge, policy, counts.rows.hexdigest()]
     text = json.dumps(known, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()
     bounds = [rows * n // many for n in range(many + 1)]
@@ -180,7 +182,8 @@ class Judging(_Stage):
     def __call__(self, given: Given) -> Shard:
         shard, unanswered = given
         if part_of(shard, self._config.output) is None:  # else a worker was lost just after it
-            asyncio.run(judge_shard(self._config, shard, unanswered, self._replicas))
+            with seldom_collected():
+                asyncio.run(judge_shard(self._config, shard, unanswered, self._replicas))
         return shard
 
 

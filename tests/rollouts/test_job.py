@@ -474,10 +474,12 @@ def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
     assert all(row["direct"] is not None and row["critique"] for row in rows)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["journal_beside", "journal_elsewhere"])
 def test_a_job_says_how_to_watch_it_and_is_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], elsewhere: bool
 ) -> None:
-    job = Job(tmp_path, ROWS, SCRIPT)
+    more = {"journal": str(tmp_path / "of all jobs.sqlite")} if elsewhere else {}
+    job = Job(tmp_path, ROWS, SCRIPT, **more)
     assert job.run() == 0
     assert f"to watch: autoj watch {job.output}\n" in capsys.readouterr().err
     run = Run(job.output)
