@@ -139,7 +139,8 @@ class JudgeInput:
     @property
     def untrusted(self) -> tuple[str, ...]:
         """Every text that the judge is shown and that is not the format's own."""
-        return (self.query, *self.responses, *self.context.values())
+        known = self.context.values() if self.context else ()
+        return (self.query, *self.responses, *known)
 
     def record(self) -> dict[str, Any]:
         """As JSON holds it; without what it does not have."""

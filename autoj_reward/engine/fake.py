@@ -29,6 +29,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -74,8 +75,9 @@ class _Script:
         named: dict[str, str] = self._script.get("fail", {})
         if response in named:
             return named[response]
-        drawn = _drawn(response)
-        for fault, share in self._script.get("fail_share", {}).items():
+        shares = self._script.get("fail_share", {})
+        drawn = _drawn(response) if shares else 1.0
+        for fault, share in shares.items():
             if drawn < share:
                 return str(fault)
             drawn -= share
@@ -180,6 +182,7 @@ class FakeEngine(_Script):
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1, 0.0))
 
 
+@lru_cache(maxsize=1024)
 def _says(written: str, label: str) -> bool:
     return re.match(re.escape(label) + r"(?!\w|\.\d)", written) is not None
 

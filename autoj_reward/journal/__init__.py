@@ -122,15 +122,16 @@ class Journal:
         failed as this one did.
         """
         with self._writing():
-            kept = [self._put(*one) for one in said]
+            at = time.time()
+            kept = [self._put(*one, at) for one in said]
             # The file itself is never moved: others have it open, and its log goes by its name.
             if self._most is not None and self._execute(tables.USED, ())[0][0] > self._most:
                 self._execute(tables.DROP_OLDEST, (DROPPED + len(said),))
                 self._execute(tables.DROP_TEXTS, ())
         return kept
 
-    def _put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
-        if self._execute(tables.PUT, self._row(judge, item, as_json(judgement), time.time())):
+    def _put(self, judge: str, item: JudgeInput, judgement: Judgement, at: float) -> Judgement:
+        if self._execute(tables.PUT, self._row(judge, item, as_json(judgement), at)):
             return judgement
         return self.get(judge, [item]).get(item, judgement)
 
@@ -212,6 +213,7 @@ class Journal:
     def _writing(self) -> Iterator[None]:
         """One transaction, whole or not at all."""
         self._execute("BEGIN IMMEDIATE", ())
+        self._texts.forget()  # others may have written since
         try:
             yield
             self._execute("COMMIT", ())
@@ -240,24 +242,24 @@ class Journal:
         self._db.close()
 
     def _rows(self, sql: str) -> Iterator[Row]:
-        with self._explained():
+        try:
             yield from self._db.execute(sql)
+        except BROKEN as error:
+            raise self._explained(error) from error
 
     def _execute(self, sql: str, values: Sequence[Any]) -> list[Row]:
-        with self._explained():
-            return self._db.execute(sql, values).fetchall()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
         try:
-            yield
+            return self._db.execute(sql, values).fetchall()
         except BROKEN as error:
-            if _is_corrupt(error):
-                raise self._damaged(str(error)) from error
-            raise JournalError(
-                f"journal {self.path}: {error}; what was stored before is safe: free disk space or "
-                "fix the permissions and start the same command again"
-            ) from error
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> JournalError:
+        if _is_corrupt(error):
+            return self._damaged(str(error))
+        return JournalError(
+            f"journal {self.path}: {error}; what was stored before is safe: free disk space or "
+            "fix the permissions and start the same command again"
+        )
 
 
 def _judgement(row: Row) -> Judgement:

@@ -53,7 +53,10 @@ def digest(*parts: Any) -> str:
     """SHA-256 of values that JSON can hold, and of bytes, as hexadecimal digits."""
     plain = [part.decode("latin-1") if isinstance(part, bytes) else part for part in parts]
     # Escaped, a split surrogate pair would read like the character that it spells.
-    return hashlib.sha256(encoded(json.dumps(plain, ensure_ascii=False))).hexdigest()
+    return hashlib.sha256(encoded(_UNESCAPED.encode(plain))).hexdigest()
+
+
+_UNESCAPED = json.JSONEncoder(ensure_ascii=False)
 
 
 def encoded(text: str) -> bytes:

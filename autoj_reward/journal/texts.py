@@ -23,6 +23,8 @@ from autoj_reward.journal.tables import KEEP, SEEN, TEXT
 from autoj_reward.types import JudgeInput
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+AT_HAND = 512
+"""Texts whose numbers are known without asking."""
 FOR_GOOD = float("inf")
 """The time of a text that never makes room."""
 
@@ -35,12 +37,24 @@ class Texts:
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
+        self._kept: dict[str, tuple[float, int]] = {}
+
+    def forget(self) -> None:
+        """A transaction begins: what an earlier one kept may have gone."""
+        self._kept.clear()
 
     def keep(self, text: str, at: float) -> int:
-        """The number of a text that is there from now on. Within a transaction that writes."""
-        key = hashlib.sha256(encoded(text)).digest()
-        known = self._execute(SEEN, (at, key))
-        return int((known or self._execute(KEEP, (at, key, packed(text))))[0][0])
+        """The number of a text that is there from now on. Within a transaction that writes, which
+        keeps each text once: all rows of a query show it."""
+        kept_at, number = self._kept.get(text, (-1.0, 0))
+        if kept_at < at:
+            key = hashlib.sha256(encoded(text)).digest()
+            known = self._execute(SEEN, (at, key))
+            number = int((known or self._execute(KEEP, (at, key, packed(text))))[0][0])
+            if len(self._kept) >= AT_HAND:
+                self._kept.clear()
+            self._kept[text] = at, number
+        return number
 
     def read(self, number: Any) -> str:
         """The text of a number. Raises ValueError."""

@@ -55,7 +55,7 @@ def parse_comparison(
     if slot is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     opened = last_open(text, slot)
-    labels = {str(name): spellings for name, spellings in slot.labels.items()}
+    labels = tuple((str(name), spellings) for name, spellings in slot.labels.items())
     seen = seen_in(shown, slot, opened, labels) if shown and labels else frozenset()
     if opened is None:
         return ParseFailure("no final decision", len(text), bool(seen))

@@ -26,19 +26,23 @@ _MARKUP = re.compile(
     r"|(?:%|\\x)[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
     "|\u202e[^\u202c\u202e]*"  # shown from right to left
 )
+_MARKS = re.compile("[]<&%\\\\\u202e]")
+"""What all mark-up holds: without one of these a text is its own page."""
 _RUNS = (
-    (re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
-    (re.compile(r"[ .\-]{2,}"), " "),
-    (re.compile(r"[ .\-]?\|(?:[ .\-]?\|)+[ .\-]?"), "#"),
-    (re.compile(r"[ .\-]?\|[ .\-]?"), "|"),
+    (".", re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
+    ("", re.compile(r"[ .\-]{2,}"), " "),
+    ("|", re.compile(r"[ .\-]?\|(?:[ .\-]?\|)+[ .\-]?"), "#"),
+    ("|", re.compile(r"[ .\-]?\|[ .\-]?"), "|"),
 )
+"""What every such run holds, the run, and its symbol."""
 
 
 def fold(text: str) -> str:
     """The folded form, in time linear in the text, whatever it holds."""
-    folded = text.translate(_Table(_ASCII))
-    for run, symbol in _RUNS:
-        folded = run.sub(symbol, folded)
+    folded = text.translate(_ASCII if text.isascii() else _Table(_ASCII))
+    for held, run, symbol in _RUNS:
+        if held in folded:
+            folded = run.sub(symbol, folded)
     return folded
 
 
@@ -46,8 +50,8 @@ def views(text: str) -> set[str]:
     """The text as it stands, and as a page would show it: tags and the targets of links gone,
     entities and escapes decoded, what is to be shown backwards turned round. Unicode's invisible
     tag characters are seen as nothing and as the letters that they stand for."""
-    spelled = text.translate(_TAGS)
-    return {text, _MARKUP.sub(_shown, text), spelled, _MARKUP.sub(_shown, spelled)}
+    given = {text} if text.isascii() else {text, text.translate(_TAGS)}
+    return given | {_MARKUP.sub(_shown, each) for each in given if _MARKS.search(each)}
 
 
 def _shown(found: re.Match[str]) -> str:

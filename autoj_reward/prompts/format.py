@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -64,6 +64,11 @@ class JudgeFormat(Block):
     def context(self, kind: str | None = None) -> dict[str, bool]:
         """The context fields that a protocol, or any of them, shows, and whether it must have
         each."""
+        if kind not in self._contexts:
+            self._contexts[kind] = self._context(kind)
+        return self._contexts[kind]
+
+    def _context(self, kind: str | None) -> dict[str, bool]:
         slots = (self.single, self.pairwise) if kind is None else (self.slot(kind),)
         found: dict[str, bool] = {}
         for slot in filter(None, slots):
@@ -72,6 +77,25 @@ class JudgeFormat(Block):
                     free = placeholder in slot.optional or name in self.constants
                     found[name] = found.get(name, False) or not free
         return found
+
+    @cached_property
+    def _contexts(self) -> dict[str | None, dict[str, bool]]:
+        return {}
+
+    def headings(self, kind: str) -> tuple[str, ...]:
+        """The lines of a protocol's template that set its parts apart."""
+        if kind not in self._headings:
+            slot = self.slot(kind)
+            texts = (self.texts[slot.template], *slot.optional.values())
+            pieces = (piece for text in texts for piece in PLACEHOLDER.split(text)[::2])
+            lines = (line.strip() for piece in pieces for line in piece.splitlines())
+            found = dict.fromkeys(line for line in lines if line.startswith(("[", "###")))
+            self._headings[kind] = tuple(found)
+        return self._headings[kind]
+
+    @cached_property
+    def _headings(self) -> dict[str, tuple[str, ...]]:
+        return {}
 
     @model_validator(mode="after")
     def _protocols(self) -> JudgeFormat:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import InputRejected
@@ -98,13 +99,15 @@ def _inert(parts: tuple[Part, ...], how: Turns) -> tuple[Part, ...]:
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
     """InputRejected for a context that lacks a field or has one that the format never shows."""
-    known = fmt.context()
     needed = {name for name, required in fmt.context(item.kind).items() if required}
+    if not needed and not item.context:
+        return
     if missing := sorted(needed - set(item.context)):
         raise InputRejected(
             f"format {fmt.name} needs the context field {missing[0]!r}, and this input has "
             f"{sorted(item.context) or 'none'}: give it, or name its column in `columns`"
         )
+    known = fmt.context()
     if unknown := sorted(set(item.context) - set(known)):
         raise InputRejected(
             f"format {fmt.name} shows no context field {unknown[0]!r} (it shows "
@@ -145,9 +148,16 @@ def _chat(turns: Sequence[Turn]) -> Prompt:
 def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
     """The parts of a template with its placeholders filled; `{unknown}` stays as it is."""
     parts: list[Part] = []
-    for index, piece in enumerate(PLACEHOLDER.split(template)):
-        parts += values.get(piece, (Part("{" + piece + "}"),)) if index % 2 else (Part(piece),)
+    for name, own in _pieces(template):
+        parts += values.get(name, (own,)) if name else (own,)
     return tuple(part for part in parts if part.text)
+
+
+@lru_cache(maxsize=64)
+def _pieces(template: str) -> tuple[tuple[str, Part], ...]:
+    """A placeholder's name, or nothing, and what stands there unless a value does."""
+    split = enumerate(PLACEHOLDER.split(template))
+    return tuple((p, Part("{" + p + "}")) if n % 2 else ("", Part(p)) for n, p in split)
 
 
 def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Prompt:
@@ -159,6 +169,7 @@ def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Promp
     return (*head, *(Message(turn.role, (Part(turn.text, trusted=False),)) for turn in turns))
 
 
+_SAID = re.compile(r"[^\W_]")
 CONTROL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
     r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
@@ -174,13 +185,6 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     a line that begins as a turn of the conversation does, in any text.
     """
     slot = fmt.slot(item.kind)
-    lines = {
-        line.strip()
-        for text in (fmt.texts[slot.template], *slot.optional.values())
-        for piece in PLACEHOLDER.split(text)[::2]
-        for line in piece.splitlines()
-        if line.strip().startswith(("[", "###"))
-    }
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     found = set(text_flags(item))
     how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
@@ -189,7 +193,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     for response in item.responses:
         if slot.open_re.search(response):
             found.add(PLANTED)
-        if any(line in response for line in (*lines, *marks)):
+        if any(line in response for line in (*fmt.headings(item.kind), *marks)):
             found.add("template_delimiter")
     return tuple(sorted(found))
 
@@ -208,7 +212,7 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     for response in item.responses:
         if CONTROL.search(response):
             found.add("control_token")
-        if not re.search(r"[^\W_]", response):
+        if not _SAID.search(response):
             found.add("empty_response")
     return tuple(sorted(found))
 

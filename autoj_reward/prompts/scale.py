@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -50,12 +51,12 @@ class Scale(Block):
             raise ValueError(f"two of the words {list(self.words)} differ by their case alone")
         return self
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         whole = range(int(self.low), int(self.high) + 1)
         return tuple(self.words) or tuple(str(n) for n in whole)
 
-    @property
+    @cached_property
     def steps(self) -> tuple[str, ...]:
         """The labels and, where they are legal, the half points between them."""
         halves = range(int(self.low), int(self.high)) if self.half_points else ()

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.extras import from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.io.stream import LeftOut, Stream, look_through
@@ -25,7 +27,6 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import best_view, format_of
 from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
@@ -35,6 +36,9 @@ from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.shards import in_shards
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
@@ -86,7 +90,7 @@ async def _in_this_process(
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
-    cluster = Cluster()
+    cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
         with counts.phase("sample"):
@@ -103,15 +107,25 @@ async def _in_this_process(
 
             await _judge(config, chain([first], groups), journal, cluster, counts, done)
     finally:
-        cluster.close()
+        if cluster:
+            cluster.close()
         journal.close()
+
+
+def _cluster(config: BestOfNConfig) -> Cluster | None:
+    """Where replicas go. None, and no second for Ray's import, where all is in this process."""
+    if not (config.judge.on_replicas or (config.policy and config.policy.on_replicas)):
+        return None
+    with from_extras():
+        from autoj_reward.replicas.cluster import Cluster
+    return Cluster()
 
 
 async def _sample(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     counts: Counts,
 ) -> dict[Asking, str]:
     if config.policy is None or not counts.unanswered:
@@ -129,7 +143,7 @@ async def _judge(
     config: BestOfNConfig,
     groups: Iterator[stages.Group],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:

@@ -8,16 +8,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from autoj_reward.client.in_order import in_order
 from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import messages_of
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.journal import Journal, Sampled
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import Asking
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 QUERIES_AT_ONCE = 16
 A = TypeVar("A", bound=Asking)
@@ -31,13 +33,14 @@ class Policy(Protocol):
 
 
 @asynccontextmanager
-async def open_policy(config: PolicyConfig, cluster: Cluster) -> AsyncIterator[Policy]:
+async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> AsyncIterator[Policy]:
     """The policy of a config: on the cluster for vLLM, in this process for a script."""
     if config.kind != "vllm":
         replica = PolicyReplica(config)
         await replica.start()
         yield replica
         return
+    assert cluster is not None  # it is made for such a policy
     try:
         yield cluster.deploy_policy(config)
     finally:
@@ -49,7 +52,7 @@ async def sample_missing(
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[Sampled], None],
-    cluster: Cluster,
+    cluster: Cluster | None,
 ) -> dict[A, str]:
     """Have responses to every query in the journal; the queries that have none, and why.
 

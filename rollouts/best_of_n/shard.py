@@ -15,17 +15,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.files import cannot_write, write_json, writing
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.journal import Journal
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import recording
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 SHARDS = "shards"
 

@@ -17,16 +17,16 @@ from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import ConfigError, InputError, OutputError
+from autoj_reward.extras import from_extras
 from autoj_reward.io.files import write_json
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.judge.make import judge_name
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.counts import Counts
@@ -42,6 +42,9 @@ from rollouts.best_of_n.shard import (
     sample_shard,
 )
 from rollouts.best_of_n.summary import JUDGE_PHASE
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 Given = tuple[Shard, dict[Asking, str]]
 """A shard, and its queries that the policy gave no answer, with why."""
@@ -128,7 +131,9 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
     """Take the shards through their stages; yields as each is done, in their order."""
     if not shards:
         return
-    from autoj_reward.replicas.pipeline import Deployed, through
+    with from_extras():
+        from autoj_reward.replicas.cluster import Cluster
+        from autoj_reward.replicas.pipeline import Deployed, through
 
     assert config.ray_data is not None
     workers, cluster = config.ray_data.concurrency, Cluster()

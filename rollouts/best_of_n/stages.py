@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_order import in_order
@@ -15,13 +16,15 @@ from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import context_asked
-from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
 from autoj_reward.types import Asking, BadRow, Candidate
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.sampler import on_record, sample_missing
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 Group = tuple[QueryRow, tuple[Candidate, ...]]
 
@@ -41,7 +44,7 @@ async def sample(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     progress: Callable[[Sampled], None],
 ) -> dict[Asking, str]:
     """Have the policy answer what has no responses; queries without an answer, and why."""
@@ -79,7 +82,7 @@ async def judge(
     config: BestOfNConfig,
     groups: Iterator[Group],
     journal: Journal,
-    cluster: Cluster,
+    cluster: Cluster | None,
     progress: Progress,
     add: Callable[[GroupResult], None],
 ) -> None:

@@ -488,3 +488,10 @@ def test_a_job_says_how_to_watch_it_and_is_watched(
     assert told["summary"]["rules"] == job.summary()["rules"]
     assert told["views"]["rating"]["tie_rate"] == job.summary()["tie_rate"]
     assert told["views"]["rating"]["pair_tie_rate"] == job.summary()["pair_tie_rate"]
+
+
+def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    typed = f"from autoj_reward import cli; assert cli.main({job.arguments}) == 0"
+    typed += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", typed], cwd=ROOT, check=True)
