@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig, PolicyConfig
+from autoj_reward.errors import ConfigError
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.types import Candidate
 from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, judged, read
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +33,11 @@ class Nodes:
     """A cluster of two nodes; jobs join it by RAY_ADDRESS."""
 
     def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
+        from ray.cluster_utils import Cluster as Machines
 
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        self._cluster = Machines(
+            initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1}
+        )
         self._second = self._cluster.add_node(num_cpus=1)
         self.address = self._cluster.address
 
@@ -110,6 +118,82 @@ def test_an_error_of_a_worker_says_what_to_do(
     journal.unlink()
     assert job.run() == 0
     assert len(judged(job.log)) == 10  # the shards that were done are not done again
+
+
+class Rating:
+    """A stage that asks the job's replicas, in an event loop for each item as a shard has."""
+
+    def __init__(self, replicas: Cluster) -> None:
+        self._replicas = replicas
+
+    def __call__(self, response: str) -> float | None:
+        return asyncio.run(self._rate(response))
+
+    async def _rate(self, response: str) -> float | None:
+        client = RewardClient(self._replicas.deploy_judge(JudgeConfig()), deadline_s=120)
+        [judgement] = await client.rate([Candidate("q", response)])
+        return judgement.view("rating")
+
+
+def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
+    from autoj_reward.replicas.pipeline import Deployed, through
+
+    script = {"ratings": {"a": 3, "bb": 8, "ccc": 5, "dd": 6}}
+    serve = {"replicas": 1, "num_cpus": 0.1, "max_ongoing": 3}
+    judge = JudgeConfig.model_validate({"kind": "fake", "script": script, "serve": serve})
+    cluster = Cluster()
+    try:
+        shared = cluster.deploy_judge(judge).shared(2)
+        assert shared.max_ongoing == 2
+        made_of = (Deployed(shared, None),)
+        assert list(through([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]
+    finally:
+        cluster.close()
+
+
+class First:
+    """Says that it has begun with an item."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, item: int) -> int:
+        (self._folder / str(item)).touch()
+        return item
+
+
+class Second(First):
+    """Has done with an item once the first stage has begun with the next."""
+
+    def __call__(self, item: int) -> int:
+        until = time.monotonic() + 120
+        while not (self._folder / str(item + 1)).exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return item
+
+
+def test_one_is_sampled_while_another_is_judged(tmp_path: Path, joined: Nodes) -> None:
+    from autoj_reward.replicas.pipeline import through
+
+    (tmp_path / "4").touch()
+    cluster = Cluster()
+    try:
+        cluster.start()
+        assert list(through(range(4), [First, Second], (tmp_path,), 1)) == [0, 1, 2, 3]
+    finally:
+        cluster.close()
+
+
+def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
+    cluster = Cluster()
+    try:
+        cluster.start()
+        cluster.require_room(JudgeConfig(), None)
+        with pytest.raises(ConfigError, match="for 2 GPUs at a time and the cluster has 1: set"):
+            cluster.require_room(JudgeConfig(), PolicyConfig())
+    finally:
+        cluster.close()
 
 
 def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> None:
