@@ -13,19 +13,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-
-# The machines that run the tests are shared: a slow example is no failure.
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
 
 ROOT = Path(__file__).parents[1]
 
 
+@cache
+def prepare() -> None:
+    """What a process that collects tests needs first; one that only hands them out does not."""
+    from hypothesis import settings
+
+    # The machines that run the tests are shared: a slow example is no failure.
+    settings.register_profile("shared machine", deadline=None)
+    settings.load_profile("shared machine")
+    gc.disable()
+
+
+def pytest_collectstart() -> None:
+    prepare()
+
+
 def pytest_collection_finish() -> None:
-    """What was imported lives to the end: the garbage collector need not go through it again."""
+    """What was imported lives to the end: the garbage collector need not go through it at all."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -73,25 +84,11 @@ def smollm2() -> Any:
 @pytest.fixture(scope="session")
 def policy(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a random policy with two small layers and the built-in model's tokenizer."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from tests.tiny import llama, saved
 
-    folder = tmp_path_factory.mktemp("policy")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(smollm2),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,  # the least that vLLM takes on a CPU
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    smollm2.save_pretrained(folder)
-    return str(folder)
+    # A head of 32 is the least that vLLM takes on a CPU.
+    model = llama(smollm2, head_dim=32, bos_token_id=1, eos_token_id=2)
+    return str(saved(model, smollm2, tmp_path_factory.mktemp("policy")))
 
 
 @pytest.fixture(scope="session")

@@ -288,7 +288,7 @@ def test_export_is_oldest_first_and_plain(journal: Journal) -> None:
 def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     reader = Journal(path)
-    items = [JudgeInput("q", (str(n),)) for n in range(3000)]
+    items = [JudgeInput("q", (str(n),)) for n in range(1200)]
     draw = random.Random(1)  # what is drawn cannot be compressed to less than half
 
     def said() -> Judgement:
@@ -310,7 +310,7 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     journal = Journal(path)
     for item in items:
         journal.put("judge", item, said())
-    assert len(journal.get("judge", items)) == 3000
+    assert len(journal.get("judge", items)) == 1200
     journal.close()
 
 

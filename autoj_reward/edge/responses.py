@@ -15,10 +15,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-UNREAD = (401, 408, 413, 422, 429, 503)
-"""Statuses of what is refused before its body is read."""
-
-
 class Refused(Exception):
     """A request that ends here, with the status and what its caller is told."""
 

@@ -81,6 +81,7 @@ class Several:
                     self._look()
                     self._tell()
                     if time.monotonic() > self._end_by:
+                        LOG.error("edges that did not end in time are killed")
                         break
             finally:
                 for edge in self._edges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from autoj_reward.trainer.reward import RewardModel
@@ -13,20 +14,31 @@ from rollouts.train.online import run
 
 def train_grpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's GRPOTrainer to its end, or go on with it."""
-    from trl import GRPOConfig, GRPOTrainer
 
-    _train(config, learner, reward, (GRPOTrainer, GRPOConfig))
+    def kind() -> tuple[Any, Any]:
+        from trl import GRPOConfig, GRPOTrainer
+
+        return GRPOTrainer, GRPOConfig
+
+    _train(config, learner, reward, kind)
 
 
 def train_rloo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's RLOOTrainer to its end, or go on with it."""
-    from trl import RLOOConfig, RLOOTrainer
 
-    _train(config, learner, reward, (RLOOTrainer, RLOOConfig))
+    def kind() -> tuple[Any, Any]:
+        from trl import RLOOConfig, RLOOTrainer
+
+        return RLOOTrainer, RLOOConfig
+
+    _train(config, learner, reward, kind)
 
 
 def _train(
-    config: TrainConfig, learner: Learner, reward: RewardModel, kind: tuple[Any, Any]
+    config: TrainConfig,
+    learner: Learner,
+    reward: RewardModel,
+    kind: Callable[[], tuple[Any, Any]],
 ) -> None:
     own = {
         "num_generations": config.group,

@@ -65,7 +65,7 @@ def test_every_route_is_on_the_page() -> None:
 def test_the_page_holds(method: str, path: str, page: Any) -> None:
     from schemathesis.openapi.checks import RejectedPositiveData
 
-    @settings(max_examples=25)
+    @settings(max_examples=12)
     @given(case=page[path][method].as_strategy())
     def holds(case: Any) -> None:
         answer = case.call(headers={"Authorization": "Bearer secret"})

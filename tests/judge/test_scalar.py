@@ -38,16 +38,15 @@ SCALAR = load_any_format("scalar")
 @pytest.fixture(scope="module")
 def classifier(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random scalar reward model: two layers, one label, pad apart from eos."""
-    import torch
-    from transformers import LlamaConfig, LlamaForSequenceClassification
+    from transformers import LlamaForSequenceClassification
 
-    folder = tmp_path_factory.mktemp("classifier")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(smollm2),
+    from tests.tiny import llama, saved
+
+    model = llama(
+        smollm2,
+        LlamaForSequenceClassification,
         hidden_size=128,
         intermediate_size=128,
-        num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=2048,
@@ -57,9 +56,7 @@ def classifier(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_labels=1,
         initializer_range=0.2,
     )
-    LlamaForSequenceClassification(config).save_pretrained(folder)
-    smollm2.save_pretrained(folder)
-    return folder
+    return saved(model, smollm2, tmp_path_factory.mktemp("classifier"))
 
 
 def config_of(folder: Path, **changed: Any) -> JudgeConfig:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from datasets import Dataset
 from transformers import (
-    LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
     TrainerCallback,
@@ -29,26 +28,13 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.text import Turn
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.types import Candidate
+from tests.tiny import llama, saved
 
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
 
 
-def tiny(kind: Any, vocab: int, **more: Any) -> Any:
-    torch.manual_seed(0)
-    return kind(
-        LlamaConfig(
-            vocab_size=vocab,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            bos_token_id=1,
-            eos_token_id=2,
-            pad_token_id=0,
-            **more,
-        )
-    )
+def tiny(kind: Any, tokenizer: Any, **more: Any) -> Any:
+    return llama(tokenizer, kind, bos_token_id=1, eos_token_id=2, pad_token_id=0, **more)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +49,7 @@ def tokenizer(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def policy(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("policy")
-    tiny(LlamaForCausalLM, len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return str(saved(tiny(LlamaForCausalLM, tokenizer), tokenizer, folder))
 
 
 @pytest.fixture
@@ -128,7 +112,7 @@ def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any)
         "save_strategy": "no",
     } | more
     return kind(
-        model=tiny(LlamaForCausalLM, len(tokenizer)),
+        model=tiny(LlamaForCausalLM, tokenizer),
         reward_funcs=judge,
         args=OnlineDPOConfig(**args),
         processing_class=tokenizer,
@@ -225,7 +209,7 @@ class Ppo:
     ) -> None:
         from trl.experimental.ppo import PPOConfig, PPOTrainer
 
-        models: dict[str, Any] = {"ref_model": tiny(LlamaForCausalLM, len(tokenizer))}
+        models: dict[str, Any] = {"ref_model": tiny(LlamaForCausalLM, tokenizer)}
         models |= {name: more.pop(name) for name in ("peft_config", "ref_model") if name in more}
         args = {
             "output_dir": str(folder),
@@ -251,10 +235,10 @@ class Ppo:
         self.trainer = PPOTrainer(
             args=PPOConfig(**args),
             processing_class=tokenizer,
-            model=tiny(LlamaForCausalLM, len(tokenizer)),
+            model=tiny(LlamaForCausalLM, tokenizer),
             **models,
             reward_model=self.judge,
-            value_model=tiny(LlamaForSequenceClassification, len(tokenizer), num_labels=1),
+            value_model=tiny(LlamaForSequenceClassification, tokenizer, num_labels=1),
             train_dataset=Dataset.from_list(rows),
         )
 
@@ -381,7 +365,7 @@ def made(
         from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
         return DecidedPairsTrainer(
-            model=tiny(LlamaForCausalLM, len(tokenizer)),
+            model=tiny(LlamaForCausalLM, tokenizer),
             reward_funcs=OnlineDPOReward(reward).judge,
             args=OnlineDPOConfig(**args, per_device_train_batch_size=16, max_new_tokens=8),
             processing_class=tokenizer,

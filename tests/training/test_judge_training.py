@@ -16,7 +16,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError
@@ -34,6 +34,7 @@ from autoj_reward.training.judge.train import train, training_arguments
 from autoj_reward.training.judge.trainer import Collator
 from autoj_reward.training.judge.tree import TokenTree, batch
 from autoj_reward.types import JudgeInput, Verdict
+from tests.tiny import llama, saved
 
 FORMAT = load_format("autoj-en")
 ALL = LossConfig(slot_after=1, slot_direct=1, verdict=1, preference=1)
@@ -44,24 +45,12 @@ PAIR = Compared("f", 2, "Why?", ("Because.", "It scatters light."), Verdict.SECO
 
 @pytest.fixture(scope="module")
 def tiny(smollm2: Any) -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(smollm2),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-    )
-    return LlamaForCausalLM(config).eval()
+    return llama(smollm2).eval()
 
 
 @pytest.fixture(scope="module")
 def folder(tiny: Any, smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    tiny.save_pretrained(path)
-    smollm2.save_pretrained(path)
-    return path
+    return saved(tiny, smollm2, tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture

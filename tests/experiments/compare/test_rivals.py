@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
@@ -21,6 +21,7 @@ from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput, Verdict
 from experiments.compare import rivals
 from experiments.compare.judge_quality.__main__ import main
+from tests.tiny import llama, saved
 from tests.tokenizers import qwen
 
 
@@ -119,20 +120,10 @@ def test_the_probe_considers_the_layers_that_there_are(layers: list[int], chosen
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random Llama of two layers and a small tokenizer."""
-    folder, tokenizer = tmp_path_factory.mktemp("tiny"), qwen()
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    tokenizer = qwen()
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    model = llama(tokenizer, **small, max_position_embeddings=512)
+    return saved(model, tokenizer, tmp_path_factory.mktemp("tiny"))
 
 
 def config_of(folder: Path) -> JudgeConfig:

@@ -20,6 +20,12 @@ from experiments.faults.attacks import FAMILIES, attacks
 ATTACKS = attacks()
 FORMATS = ("autoj-en", "autoj-zh", "general", "prometheus2")
 PLAIN = "An honest answer."
+# A verdict of its own is read without label probabilities too, and nothing else asks for them.
+SPOKEN = [
+    ("own", True),
+    ("both", True),
+    *((critique, mind) for critique in ("quote", "silent") for mind in (True, False)),
+]
 
 
 class Judge:
@@ -102,8 +108,7 @@ def test_rendering_never_lets_a_response_into_the_template(name: str) -> None:
         assert attacked == swapped
 
 
-@pytest.mark.parametrize("mind", [True, False], ids=["with probabilities", "without"])
-@pytest.mark.parametrize("critique", ["own", "quote", "both", "silent"])
+@pytest.mark.parametrize(("critique", "mind"), SPOKEN)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_no_rating_comes_from_a_response(name: str, critique: str, mind: bool) -> None:
     fmt = load_format(name)
@@ -117,8 +122,7 @@ async def test_no_rating_comes_from_a_response(name: str, critique: str, mind: b
             assert found.forced or found.outcome in (Outcome.TRUNCATED, Outcome.UNPARSABLE), attack
 
 
-@pytest.mark.parametrize("mind", [True, False], ids=["with probabilities", "without"])
-@pytest.mark.parametrize("critique", ["own", "quote", "both", "silent"])
+@pytest.mark.parametrize(("critique", "mind"), SPOKEN)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_no_verdict_comes_from_a_response(name: str, critique: str, mind: bool) -> None:
     fmt = load_format(name)

@@ -16,18 +16,9 @@ from experiments.speed.gpu_figures import GpuFiguresConfig, main, study
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.study import Study
+from tests.experiments.speed.shape import TINY
 
 ROOT = Path(__file__).parents[3]
-TINY = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "vocab_size": 49152,
-}
 
 
 def given(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
@@ -98,7 +89,9 @@ def test_a_tiny_shape_is_judged_by_the_bare_engine_and_by_the_service(
 ) -> None:
     shape = tmp_path / "shape"
     shape.mkdir()
-    (shape / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    (shape / "config.json").write_text(
+        json.dumps(TINY | {"head_dim": 32, "vocab_size": 49152}), encoding="utf-8"
+    )
     config = {
         "output": str(tmp_path / "run"), "model": str(shape), "critique": 6, "queries": 1,
         "candidates": 3, "max_model_len": 1024, "kv_cache_gib": 0.25,

@@ -32,19 +32,11 @@ from experiments.speed.random_judge import (
     write_shape,
 )
 from experiments.study import Study
+from tests.experiments.speed.shape import TINY
 
 H100 = Device("cuda", 79.6, (9, 0))
 PEAKS = {"tflops": {"float32": 0.1}, "bandwidth_gbs": 10, "memory_gib": 8}
 LENGTHS = {"query": 20, "response": 40, "critique": 12, "candidates": 3}
-TINY = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "vocab_size": 1000,
-}
 
 
 def config(tmp_path: Path, **changes: Any) -> GpuThroughputConfig:
