@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +13,7 @@ from autoj_reward.journal import Sampled
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.replicas.alone import listen_alone
-from autoj_reward.replicas.leftovers import record
+from autoj_reward.replicas.leftovers import recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.types import Asking, JudgeInput, Judgement
 
@@ -64,8 +63,8 @@ class ServedJudge:
     async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
         listen_alone()
         self._replica = JudgeReplica(make_judge(config), on_death=end_process)
-        await self._replica.start()
-        await asyncio.to_thread(record)
+        with recording():
+            await self._replica.start()
 
     async def stream(self, items: list[JudgeInput]) -> AsyncIterator[list[tuple[int, Judgement]]]:
         async for batch in self._replica.batches(items):
@@ -81,8 +80,8 @@ class ServedPolicy:
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
         listen_alone()
         self._replica = PolicyReplica(config)
-        await self._replica.start()
-        await asyncio.to_thread(record)
+        with recording():
+            await self._replica.start()
 
     async def sample(self, asked: Asking) -> Sampled:
         return await self._replica.sample(asked)

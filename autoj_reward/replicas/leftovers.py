@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from autoj_reward.replicas.processes import end, family
 
 SHARED = Path("/dev/shm")
 PROC = Path("/proc")
+EVERY_S = 1.0
+"""Seconds between two looks at the processes of an engine that starts."""
 
 
 def record(roots: Iterable[psutil.Process] = ()) -> None:
@@ -35,6 +38,26 @@ def record(roots: Iterable[psutil.Process] = ()) -> None:
         "shared": sorted(_mapped(p.pid for p in ours)),
     }
     write_text(folder / f"{own.pid}-{_started(own.pid)}.json", json.dumps(facts))
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Around the start of an engine, whose processes are there long before it answers: `record`
+    each second until it does, and once more."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(EVERY_S):
+            record()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    record()
 
 
 def clean() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker, shared_memory
@@ -75,6 +76,36 @@ def test_what_the_dead_left_goes_and_what_the_living_have_stays(cache: Path) -> 
         assert len(notes(cache)) == 1
         leftovers.clean()
         assert kept.exists() and child.is_running()
+
+
+STARTING = """
+import subprocess, sys, time
+from autoj_reward.replicas.leftovers import recording
+
+with recording():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(child.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_an_engine_that_was_killed_while_it_started_goes_too(cache: Path) -> None:
+    command = [sys.executable, "-c", STARTING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        try:
+            while not any(str(child.pid) in note.read_text() for note in notes(cache)):
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.kill()
+            process.wait()
+            leftovers.clean()
+            assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+        finally:
+            process.kill()
+            if child.is_running():
+                child.kill()
 
 
 def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) -> None:
