@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, PolicyConfig
+from autoj_reward.errors import ConfigError
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate
 from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, judged, read
@@ -146,6 +147,51 @@ def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
         assert shared.max_ongoing == 2
         made_of = (Deployed(shared, None),)
         assert list(through([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]
+    finally:
+        cluster.close()
+
+
+class First:
+    """Says that it has begun with an item."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, item: int) -> int:
+        (self._folder / str(item)).touch()
+        return item
+
+
+class Second(First):
+    """Has done with an item once the first stage has begun with the next."""
+
+    def __call__(self, item: int) -> int:
+        until = time.monotonic() + 120
+        while not (self._folder / str(item + 1)).exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return item
+
+
+def test_one_is_sampled_while_another_is_judged(tmp_path: Path, joined: Nodes) -> None:
+    from autoj_reward.replicas.pipeline import through
+
+    (tmp_path / "4").touch()
+    cluster = Cluster()
+    try:
+        cluster.start()
+        assert list(through(range(4), [First, Second], (tmp_path,), 1)) == [0, 1, 2, 3]
+    finally:
+        cluster.close()
+
+
+def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
+    cluster = Cluster()
+    try:
+        cluster.start()
+        cluster.require_room(JudgeConfig(), None)
+        with pytest.raises(ConfigError, match="for 2 GPUs at a time and the cluster has 1: set"):
+            cluster.require_room(JudgeConfig(), PolicyConfig())
     finally:
         cluster.close()
 
