@@ -243,6 +243,21 @@ def test_an_unknown_key_is_named_with_what_is_known(
             {"judge": {"seed": "a", "top_p": 2}}, ["judge.seed", "judge.top_p"], id="all at once"
         ),
         pytest.param({"input": None}, ["input", "'None'"], id="null"),
+        pytest.param({"ray_data": {"shards": 0}}, ["ray_data.shards", "'0'"], id="no shard"),
+        pytest.param({"ray_data": {}}, ["'ray_data.shards' is missing"], id="shards"),
+        pytest.param(
+            {"ray_data": {"shards": 2, "concurrency": 0}}, ["ray_data.concurrency"], id="no worker"
+        ),
+        pytest.param(
+            {"ray_data": {"shards": 2}, "journal": "j.sqlite"},
+            ["journal is j.sqlite, and with ray_data each shard has one of its own"],
+            id="shards with a journal",
+        ),
+        pytest.param(
+            {"ray_data": {"shards": 2}, "input": "-"},
+            ["write it into a file"],
+            id="shards of stdin",
+        ),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path: Path, data: dict[str, Any], parts: list[str]) -> None:

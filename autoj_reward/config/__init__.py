@@ -1,7 +1,7 @@
 """Run configuration: one YAML file a run, checked at load, unknown keys rejected by name."""
 
 from autoj_reward.config.block import Block
-from autoj_reward.config.jobs import BestOfNConfig, ScoreConfig, TieBreak, View
+from autoj_reward.config.jobs import BestOfNConfig, RayDataConfig, ScoreConfig, TieBreak, View
 from autoj_reward.config.load import check, load_config
 from autoj_reward.config.models import (
     EngineConfig,
@@ -33,6 +33,7 @@ __all__ = [
     "OverLong",
     "PartConfig",
     "PolicyConfig",
+    "RayDataConfig",
     "ReplicaConfig",
     "RewardConfig",
     "ScoreConfig",

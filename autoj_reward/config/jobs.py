@@ -14,6 +14,17 @@ View = Literal["rating", "expected", "direct"]
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 
 
+class RayDataConfig(Block):
+    """A job in shards, on the machines of a Ray cluster.
+
+    shards: parts of the input, each with a journal and results of its own; the unit of resuming.
+    concurrency: workers that sample, and as many that judge; each has one shard at a time.
+    """
+
+    shards: int = Field(ge=1, le=10_000)
+    concurrency: int = Field(2, ge=1)
+
+
 class BestOfNConfig(Block):
     """A best-of-N job.
 
@@ -29,6 +40,7 @@ class BestOfNConfig(Block):
     budget: share of the tokens that full judging of a query would write. Critiques then go only to
         candidates that can still win, and the rest is abandoned and recorded as such. null: full
         judging.
+    ray_data: in shards, by Ray Data; null: in one process.
     """
 
     input: str
@@ -40,6 +52,18 @@ class BestOfNConfig(Block):
     view: View | Literal["auto"] = "auto"
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
     budget: float | None = Field(None, gt=0, le=1)
+    ray_data: RayDataConfig | None = None
+
+    @model_validator(mode="after")
+    def _shared_out(self) -> BestOfNConfig:
+        if self.ray_data and self.journal:
+            raise ValueError(
+                f"journal is {self.journal}, and with ray_data each shard has one of its own, in "
+                "the output folder: leave journal out"
+            )
+        if self.ray_data and self.input == "-":
+            raise ValueError("ray_data reads the input on many machines: write it into a file")
+        return self
 
     @model_validator(mode="after")
     def _saving(self) -> BestOfNConfig:

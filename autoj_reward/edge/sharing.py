@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from multiprocessing.connection import Connection
@@ -115,13 +115,18 @@ def serve(plan: Plan, orders: Connection) -> None:
             edge = model.run(
                 lambda client: make_edge(plan.config, client, model, plan.token, plan.listening)
             ).result()
-            orders.send(READY)
+            _say(orders, READY)
             threading.Thread(target=_obey, args=(orders, edge, model), daemon=True).start()
             with seldom_collected():
                 model.run(lambda client: edge.server.serve()).result()
     except AutojError as error:
-        orders.send(str(error))
+        _say(orders, str(error))
         raise SystemExit(1) from None
+
+
+def _say(orders: Connection, what: str) -> None:
+    with suppress(ConnectionError):  # nobody hears: `_obey` ends the edge
+        orders.send(what)
 
 
 def _obey(orders: Connection, edge: Edge, model: RewardModel) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -70,12 +70,23 @@ def writing_jsonl(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Lines
         yield Lines(path, file)
 
 
+@contextmanager
+def writing_bytes(path: str | os.PathLike[str]) -> Iterator[Callable[[bytes], None]]:
+    """What adds bytes; else as `writing_jsonl` from the start."""
+    target = _target(path)
+    with _replacing(path, target.with_name(f".{target.name}.part"), "wb") as file:
+
+        def write(data: bytes) -> None:
+            with _explained(path):
+                file.write(data)
+
+        yield write
+
+
 def write_kept(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file of one process's own, whole, over what it was. Raises OutputError."""
-    target = _target(path)
-    temporary = target.with_name(f".{target.name}.part")
-    with _replacing(path, temporary, "wb") as file, _explained(path):
-        file.write(data)
+    with writing_bytes(path) as write:
+        write(data)
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:

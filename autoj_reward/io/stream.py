@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from tempfile import NamedTemporaryFile
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +38,7 @@ class Stream(Generic[T]):
     ) -> None:
         self.name = "<stdin>" if source == "-" else source
         self._source, self._build, self._required = source, build, tuple(required)
+        self._first, self._last = 0, sys.maxsize
         if source == "-":
             copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
             weakref.finalize(self, copy.close)
@@ -45,7 +48,8 @@ class Stream(Generic[T]):
 
     def __iter__(self) -> Iterator[T | BadRow]:
         empty = True
-        for line, load in numbered(self._source, self._required):
+        rows = numbered(self._source, self._required)
+        for line, load in islice(rows, self._first, self._last):
             empty = False
             try:
                 row: T | BadRow = self._build(line, load())
@@ -55,6 +59,12 @@ class Stream(Generic[T]):
         if empty:
             wanted = f" with {', '.join(self._required)}" if self._required else ""
             raise InputError(f"{self.name} has no rows; give it at least one{wanted}")
+
+    def part(self, first: int, last: int) -> Stream[T]:
+        """The rows from one place up to another, which is left out; the first has place 0."""
+        own = copy.copy(self)
+        own._first, own._last = first, last
+        return own
 
     def usable(self) -> Iterator[T]:
         return (row for row in self if not isinstance(row, BadRow))
@@ -71,6 +81,10 @@ class LeftOut:
         self.count += 1
         if len(self.first) < KEPT:
             self.first.append(bad)
+
+    def extend(self, others: LeftOut) -> None:
+        self.count += others.count
+        self.first += others.first[: KEPT - len(self.first)]
 
 
 def look_through(

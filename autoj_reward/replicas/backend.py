@@ -61,6 +61,12 @@ class RayBackend:
         finally:
             answers.cancel()
 
+    def shared(self, workers: int) -> RayBackend:
+        """For one of so many processes that ask the same replicas, which it may fill to its
+        share."""
+        ongoing = -(-self.max_ongoing // workers)
+        return RayBackend(self._handle, self.judge, self.replicas, None, ongoing)
+
     async def check(self) -> int:
         try:
             async with asyncio.timeout(5):

@@ -69,13 +69,14 @@ class Cluster:
 
     def __init__(self, gpus: str | None = None) -> None:
         self._gpus = gpus
-        self._connected = False
+        self._connected = self._serves = False
         self._started: set[psutil.Process] = set()
         self._applications: dict[str, str] = {}
         self._suffix = ""
         self._gpu: Device | None = None
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start Ray, or join the one that is named."""
         if ray.is_initialized():
             if not self._connected:  # whoever did it may have a judge of their own there
                 self._suffix = self._suffix or f"-{secrets.token_hex(4)}"
@@ -113,12 +114,17 @@ class Cluster:
         else:
             self._suffix = f"-{secrets.token_hex(4)}"
         atexit.register(self._leave)
-        logging.getLogger("ray.serve").setLevel(logging.WARNING)
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+
+    def _serve(self) -> None:
+        self.start()
+        if self._connected and not self._serves:
+            self._serves = True
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)
+            serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def deploy_judge(self, config: JudgeConfig) -> RayBackend:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
-        self._start()
+        self._serve()
         config = self._settled(config)
         handle = self._deploy("judge", ServedJudge, config)
         running = config
@@ -141,7 +147,7 @@ class Cluster:
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Policy replicas, ready to sample."""
-        self._start()
+        self._serve()
         return RayPolicy(self._deploy("policy", ServedPolicy, self._sized(config)))
 
     def _settled(self, config: JudgeConfig) -> JudgeConfig:
@@ -212,6 +218,17 @@ class Cluster:
                     f"{have.get(resource, 0):g}: lower replicas, num_gpus or num_cpus"
                 )
 
+    def require_room(self, judge: JudgeConfig, policy: PolicyConfig | None) -> None:
+        """ConfigError if the cluster has no room for the replicas of both at a time."""
+        engines = [one for one in (judge, policy) if one and one.on_replicas]
+        gpus = [self._gpus_each(one, one.serve) * self.replicas(one, one.serve) for one in engines]
+        have = ray.cluster_resources().get("GPU", 0)
+        if sum(gpus) > have:
+            raise ConfigError(
+                f"judge.serve and policy.serve ask for {sum(gpus):g} GPUs at a time and the "
+                f"cluster has {have:g}: set replicas, or num_gpus, for each"
+            )
+
     def remove(self, name: str) -> None:
         """Stop the application `judge` or `policy` and free its memory."""
         if application := self._applications.pop(name, None):
@@ -225,7 +242,7 @@ class Cluster:
                 self.remove(name)
             # Ours ends with Ray: serve.shutdown() kills its controller amid calls, and Ray would
             # tell the user that it retries them.
-            if self._connected and not self._started and not serve.status().applications:
+            if self._serves and not self._started and not serve.status().applications:
                 serve.shutdown()
         finally:
             self._leave()
@@ -235,7 +252,8 @@ class Cluster:
         atexit.unregister(self._leave)
         if not self._connected:
             return
-        self._connected, processes = False, self._started | family(self._started)
+        self._connected = self._serves = False
+        processes = self._started | family(self._started)
         try:
             ray.shutdown()
         finally:

@@ -165,12 +165,12 @@ def spent(service: psutil.Process) -> Mapping[str, float]:
 
 
 def foreseen(rows: Sequence[dict[str, Any]], edges: Sequence[int]) -> list[dict[str, float]]:
-    """Requests a second of N edges, by the dearest of the runs: min(N / an edge's CPU seconds a
-    request, 1 / those of what all share). replicas: how many scripted ones that takes; a model
-    needs far more than its replica's own Python."""
-    edge_ms, replica_ms, shared_ms = (
-        max(row[kind] for row in rows) for kind in (EDGES, REPLICA, SHARED)
-    )
+    """Requests a second of N edges, at most: min(N / an edge's CPU seconds a request, 1 / those of
+    what all share). Of edges and replica the dearest run counts; of what is shared the cheapest,
+    where what Ray does without any request weighs least. replicas: how many scripted ones that
+    takes; a model needs far more than its replica's own Python."""
+    edge_ms, replica_ms = (max(row[kind] for row in rows) for kind in (EDGES, REPLICA))
+    shared_ms = min(row[SHARED] for row in rows)
     found = []
     for count in edges:
         bounds = [1000 * count / edge_ms, 1000 / shared_ms if shared_ms else float("inf")]

@@ -2,8 +2,10 @@
 
     python -m experiments.speed.jobs --config configs/job_speed.yaml
 
-Each size is `autoj best-of-n` in a process of its own, whose peak memory and processor time the
-system tells at its end. Nothing but the job's own work is measured: the judge answers at once.
+Each size is `autoj best-of-n` in a process of its own, whose peak memory the system tells at its
+end; processor time is that of the process and of all that descend from it. Nothing but the job's
+own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too, and
+with `workers` a job whose scripted judge takes time, with so many answers at once for each worker.
 Results: jobs.json, jobs.md.
 """
 
@@ -15,16 +17,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import yaml
 from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
+from autoj_reward.journal import Journal
+from autoj_reward.replicas.processes import family
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled
 
@@ -32,11 +39,22 @@ WORDS = ("because", "air", "scatters", "blue", "light", "more", "than", "red", "
 
 
 class JobSpeedConfig(StudyConfig):
-    """queries: sizes of the jobs. candidates: a query. words: of a response."""
+    """queries: sizes of the jobs. candidates: a query. words: of a response.
+
+    shards: of each size, run by Ray Data with two workers; None: not at all.
+    workers: how many judge at a time in a job of 16 shards whose judge takes time.
+    slow_queries, latency_s, concurrent: that job's size, the time of an answer, and how many
+        answers each worker's judge has under way.
+    """
 
     queries: tuple[int, ...] = (250, 4000, 20000)
     candidates: int = Field(32, ge=1)
     words: int = Field(50, ge=1)
+    shards: int | None = Field(None, ge=1)
+    workers: tuple[int, ...] = ()
+    slow_queries: int = Field(128, ge=16)
+    latency_s: float = Field(0.2, gt=0)
+    concurrent: int = Field(8, ge=1)
 
 
 def rows(config: JobSpeedConfig, queries: int) -> Iterator[dict[str, Any]]:
@@ -51,34 +69,76 @@ def rows(config: JobSpeedConfig, queries: int) -> Iterator[dict[str, Any]]:
         yield {"query": text, "responses": responses, "logprobs": logprobs}
 
 
-def measure(config: JobSpeedConfig, queries: int, folder: Path) -> dict[str, float]:
-    """The figures of one job. EngineError if it fails."""
-    source, output = folder / "in.jsonl", folder / "out"
-    write_jsonl(source, rows(config, queries))
-    job = {"input": str(source), "output": str(output), "judge": {"kind": "fake"}}
-    (folder / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """wall_s, cpu_s: time of the job, and of processors. peak_mb: of the process itself."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def ran(folder: Path, **job: Any) -> Ran:
+    """Run a job with its results in `out`. EngineError if it fails."""
+    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | job
+    (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
     typed = [sys.executable, "-m", "autoj_reward.cli", "best-of-n"]
-    started = time.monotonic()
+    started, cpu = time.monotonic(), dict[psutil.Process, float]()
     with (folder / "told").open("w") as told:
         process = subprocess.Popen(
             [*typed, "--config", str(folder / "job.yaml")], stdout=told, stderr=told
         )
-        _, status, used = os.wait4(process.pid, 0)
+        own = psutil.Process(process.pid)
+        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+            for one in family([own]) - {own}:
+                with suppress(psutil.NoSuchProcess):
+                    cpu[one] = sum(one.cpu_times()[:2])
+            time.sleep(0.2)
+    _, status, used = ended
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise EngineError(f"the job failed: {(folder / 'told').read_text()[-2000:]}")
+    spent = used.ru_utime + used.ru_stime + sum(cpu.values())
+    return Ran(time.monotonic() - started, spent, used.ru_maxrss / 1024)
+
+
+def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> dict[str, float]:
+    """The figures of one job."""
+    write_jsonl(folder / "in.jsonl", rows(config, queries))
+    took = ran(folder, judge={"kind": "fake"}, **job)
+    output, candidates = folder / "out", queries * config.candidates
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-    candidates = queries * config.candidates
-    cpu, wall = used.ru_utime + used.ru_stime, time.monotonic() - started
+    journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
     return {
         "queries": queries,
-        "peak_mb": used.ru_maxrss / 1024,
-        "cpu_us": 1e6 * cpu / candidates,
-        "per_second": candidates / wall,
-        "per_cpu_second": candidates / cpu,
-        "journal_bytes": (output / "journal.sqlite").stat().st_size / candidates,
+        "wall_s": took.wall_s,
+        "peak_mb": took.peak_mb,
+        "cpu_us": 1e6 * took.cpu_s / candidates,
+        "per_second": candidates / took.wall_s,
+        "per_cpu_second": candidates / took.cpu_s,
+        "journal_bytes": journals / candidates,
         "comparisons": summary["comparisons"],
     }
+
+
+def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, float]:
+    """Candidates a second from the first judgement to the last, where judges take time."""
+    write_jsonl(folder / "in.jsonl", rows(config, config.slow_queries))
+    script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
+    shards = {"shards": 16, "concurrency": workers}
+    took = ran(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
+    times = [time for path in (folder / "out").rglob("journal.sqlite") for time in _times(path)]
+    rate = config.slow_queries * config.candidates / (max(times) - min(times))
+    most = workers * config.concurrent / config.latency_s
+    return {"workers": workers, "wall_s": took.wall_s, "per_second": rate, "of_most": rate / most}
+
+
+def _times(path: Path) -> tuple[float, float]:
+    """Of the first judgement and the last."""
+    journal = Journal(path)
+    told = journal.statistics()
+    journal.close()
+    return told["oldest"], told["newest"]
 
 
 COLUMNS = {
@@ -92,23 +152,61 @@ COLUMNS = {
 }
 
 
+SHARDED = {
+    "queries": "{queries:,}",
+    "seconds": "{wall_s:.0f}",
+    "times those of one process": "{times_wall:.2f}",
+    "processor time a candidate, µs": "{cpu_us:.0f}",
+    "times that of one process": "{times_cpu:.2f}",
+}
+SLOW = {
+    "workers": "{workers}",
+    "candidates a second": "{per_second:,.0f}",
+    "share of what their judges can": "{of_most:.2f}",
+}
+
+
 def render(found: dict[str, Any]) -> str:
-    """The figures as a table in Markdown."""
+    """The figures as tables in Markdown."""
     config = found["config"]
     note = (
         f"{config['candidates']} candidates of {config['words']} words a query. Start of the "
         "process, tie-breaks and the writing of results are in all figures."
     )
-    return report("Jobs by size", found, [("One process", tabled(found["jobs"], COLUMNS), note)])
+    sharded = f"{config['shards']} shards, two workers; the start of Ray is in all figures."
+    slow = (
+        f"{config['slow_queries']} queries in 16 shards; the judge of each worker takes "
+        f"{config['latency_s']} s for an answer and has {config['concurrent']} under way. From the "
+        "first judgement to the last."
+    )
+    tables = [
+        ("One process", tabled(found["jobs"], COLUMNS), note),
+        ("In shards", tabled(found["sharded"], SHARDED), sharded),
+        ("Judges that take time", tabled(found["slow"], SLOW), slow),
+    ]
+    return report("Jobs by size", found, [table for table in tables if len(table[1]) > 1])
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
     """Measure and write."""
-    found = []
-    for queries in tqdm(run.config.queries, desc="jobs"):
+    config = run.config
+    found: dict[str, list[dict[str, float]]] = {"jobs": [], "sharded": [], "slow": []}
+    for queries in tqdm(config.queries, desc="jobs"):
         with TemporaryDirectory() as folder:
-            found.append(measure(run.config, queries, Path(folder)))
-    return run.write("jobs", {"jobs": found}, render)
+            found["jobs"].append(alone := measure(config, queries, Path(folder)))
+        if config.shards is None:
+            continue
+        split = {"shards": config.shards, "concurrency": 2}
+        with TemporaryDirectory() as folder:
+            own = measure(config, queries, Path(folder), ray_data=split)
+        times = {
+            f"times_{k}": own[v] / alone[v] for k, v in (("wall", "wall_s"), ("cpu", "cpu_us"))
+        }
+        found["sharded"].append(own | times)
+    for workers in tqdm(config.workers, desc="workers"):
+        with TemporaryDirectory() as folder:
+            found["slow"].append(with_time(config, workers, Path(folder)))
+    return run.write("jobs", found, render)
 
 
 main = command(JobSpeedConfig, study)

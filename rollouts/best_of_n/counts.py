@@ -11,21 +11,24 @@ from typing import Any
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.types import Judgement, Usage
+from autoj_reward.types import Judgement, Outcome, Usage
 
 
 @dataclass(slots=True)
 class Counts:
-    """answered: candidates that the input brings, copies within a query once. unanswered: queries
-    that the policy is to answer. reused, new, usage: judge inputs from the journal, asked by this
-    run, and the cost of the latter. rows: SHA-256 over all that is to be judged."""
+    """queries: usable rows. answered: candidates that the input brings, copies within a query once.
+    unanswered: queries that the policy is to answer. reused, new, usage: judge inputs from the
+    journal, asked by this run, and the cost of the latter. unavailable: judge inputs that nobody
+    answered. rows: SHA-256 over all that is to be judged."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    queries: int = 0
     answered: int = 0
     unanswered: int = 0
     reused: int = 0
     new: int = 0
     usage: Usage = Usage()
+    unavailable: int = 0
     rows: Any = field(default_factory=hashlib.sha256)
 
     @contextmanager
@@ -38,6 +41,7 @@ class Counts:
 
     def expect(self, row: QueryRow) -> None:
         self.rows.update(repr(row).encode())  # repr escapes lone surrogates
+        self.queries += 1
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
 
@@ -54,3 +58,4 @@ class Counts:
         self.usage += Usage() if reused else judgement.usage
         reading = on_budget and judgement.ok and not judgement.critique
         self.new += not (reused or reading)
+        self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

@@ -11,36 +11,30 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from autoj_reward.client.client import RewardClient
-from autoj_reward.client.in_order import in_order
-from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, load_config
-from autoj_reward.context import Asked
 from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.rows import QueryRow, queries
+from autoj_reward.io.rows import QueryRow
 from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import best_view, context_asked, format_of
+from autoj_reward.models import best_view, format_of
 from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.replicas.replica import policy_name
-from autoj_reward.select.budget import select_within
-from autoj_reward.select.choose import choose
-from autoj_reward.types import Asking, BadRow, Candidate, Judgement
+from autoj_reward.types import Asking, Judgement
+from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import write_figures, writing
 from rollouts.best_of_n.sample import Sample
-from rollouts.best_of_n.sampler import on_record, sample_missing
+from rollouts.best_of_n.shards import in_shards
 from rollouts.best_of_n.so_far import Checkpoint, SoFar
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
@@ -48,36 +42,45 @@ from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
-Group = tuple[QueryRow, tuple[Candidate, ...]]
-
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
     checked = load_config(BestOfNConfig, config, sets)
-    summary = asyncio.run(run(checked, strict))
+    summary = run(checked, strict)
     print(_closing_words(summary, checked.output))
     return 0
 
 
-async def run(config: BestOfNConfig, strict: bool = False) -> Summary:
+def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     """Sample, judge, select and write. Raises AutojError with what to do: at once where the input
     is bad, or where the output cannot be written, is another run's or holds another judge's
     results."""
     config = ranked(config)
     _check_readings(config)
-    rows = queries(config.input, asked(config), answered=config.policy is None)
-    counts = Counts()
+    rows, counts = stages.rows_of(config), Counts()
     left_out = look_through(rows, strict, counts.expect)
     result, total = config.output / "summary.json", counts.expected(config)
     with judged_by(judge_name(config.judge), config.output, result, total, config.journal):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with seldom_collected():  # it would go through all that is under way again and again
-            return await _run(config, rows, left_out, counts)
+            if config.ray_data:
+                so_far = in_shards(config, left_out, counts)
+            else:
+                so_far = asyncio.run(_in_this_process(config, rows, left_out, counts))
+        summary = so_far.figures.summary(
+            left_out,
+            counts.seconds,
+            reused=counts.reused,
+            new=counts.new,
+            new_usage=counts.usage,
+        )
+        write_figures(config, summary, so_far.sample)
+    return summary
 
 
-async def _run(
+async def _in_this_process(
     config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
-) -> Summary:
+) -> SoFar:
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
     checkpoint = Checkpoint(config.output, lambda: _named(config, counts, journal))
@@ -87,23 +90,17 @@ async def _run(
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
-        found = _groups(config, rows, journal, unanswered, left_out)
+        found = stages.grouped(config, rows, journal, unanswered, left_out)
         groups = islice(found, so_far.queries, None)
         with counts.phase(JUDGE_PHASE), writing(config.output, so_far, checkpoint) as add:
             await _judge(config, groups, journal, cluster, counts, add)
+            if not so_far.queries:
+                raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
         if cluster:
             cluster.close()
         journal.close()
-    summary = so_far.figures.summary(
-        left_out,
-        counts.seconds,
-        reused=counts.reused,
-        new=counts.new,
-        new_usage=counts.usage,
-    )
-    write_figures(config, summary, so_far.sample)
-    return summary
+    return so_far
 
 
 def _cluster(config: BestOfNConfig) -> Cluster | None:
@@ -134,53 +131,23 @@ async def _sample(
     """Have the policy answer what has no responses; queries without an answer, and why."""
     if config.policy is None or not counts.unanswered:
         return {}
-    wanted = (row.asked for row in rows.usable() if row.responses is None)
     total = counts.unanswered * config.policy.n
     with tqdm(total=total, desc="sampling", unit="response") as bar:
 
         def progress(done: Sampled) -> None:
             bar.update(len(done.responses))
 
-        return await sample_missing(wanted, config.policy, journal, progress, cluster)
-
-
-def _groups(
-    config: BestOfNConfig,
-    rows: Stream[QueryRow],
-    journal: Journal,
-    unanswered: dict[Asking, str],
-    left_out: LeftOut,
-) -> Iterator[Group]:
-    """Every query with its candidates. InputError if there is none."""
-    empty, policy = True, policy_name(config.policy) if config.policy else None
-    for row in rows.usable():
-        responses: Sequence[str] | None = row.responses
-        logprobs: Sequence[float | None] | None = row.logprobs
-        if responses is None and policy:
-            if (sampled := journal.get_samples(policy, on_record(row.asked))) is None:
-                why = unanswered.get(row.asked, "not there when the policy was asked")
-                left_out.add(BadRow(rows.name, row.line, "query", why))
-                continue
-            responses, logprobs = sampled.responses, sampled.logprobs
-        given = responses or ()
-        pairs = zip(given, logprobs or (None,) * len(given), strict=True)
-        name = str(row.line)
-        yield row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs)
-        empty = False
-    if empty:
-        raise InputError(f"{rows.name}: no query has a response to judge")
+        return await stages.sample(config, rows, journal, cluster, progress)
 
 
 async def _judge(
     config: BestOfNConfig,
-    groups: Iterator[Group],
+    groups: Iterator[stages.Group],
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
-    if (first := next(groups, None)) is None:  # nothing is started for none
-        return
     total = counts.expected(config)
     with tqdm(total=total, initial=counts.reused, desc="judging", unit="judgement") as bar:
 
@@ -190,47 +157,7 @@ async def _judge(
                 bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
 
-        async with open_judge(
-            config.judge, journal=journal, progress=progress, cluster=cluster
-        ) as reward:
-
-            async def one(group: Group) -> GroupResult:
-                return await _select(config, reward, *group)
-
-            await in_order(chain([first], groups), one, add, size=lambda group: len(group[1]))
-
-
-async def _select(
-    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
-) -> GroupResult:
-    if config.budget is not None:
-        found = await select_within(
-            candidates,
-            reward.judge,
-            share=config.budget,
-            critiques=config.judge.critiques,
-            view=config.view,
-            rules=config.tie_break,
-            pairwise=reward.compares,
-        )
-        return GroupResult(
-            row, candidates, found.judgements, found.selection, found.standings, found.spending
-        )
-    judgements = await reward.rate(candidates)
-    choice = await choose(
-        candidates,
-        judgements,
-        view=config.view,
-        rules=config.tie_break,
-        compare=reward.compare if reward.compares else None,
-    )
-    return GroupResult(row, candidates, tuple(judgements), choice)
-
-
-def asked(config: BestOfNConfig) -> tuple[Asked, ...]:
-    """The context of rating, and of the comparisons that break ties."""
-    compares = "pairwise" in config.tie_break
-    return context_asked(config.judge, config.columns, None if compares else "single")
+        await stages.judge(config, groups, journal, cluster, progress, add)
 
 
 def ranked(config: BestOfNConfig) -> BestOfNConfig:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import write_json, write_text, writing_jsonl
+from autoj_reward.io.files import Lines, write_json, write_text, writing_bytes, writing_jsonl
 from autoj_reward.io.plain import to_json
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import line_plot
@@ -20,30 +21,67 @@ from rollouts.best_of_n.so_far import RESULTS, Checkpoint, SoFar
 from rollouts.best_of_n.summary import Summary
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The two files of RESULTS, and what adds a query to them."""
+
+    selection: Lines
+    judgement: Lines
+
+    def __call__(self, group: GroupResult) -> None:
+        self.selection(selection_record(group))
+        for record in judgement_records(group):
+            self.judgement(record)
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes so far, all of them on disk."""
+        return self.selection.size(), self.judgement.size()
+
+
+@contextmanager
+def recording(folder: Path, sizes: tuple[int, int] = (0, 0)) -> Iterator[Record]:
+    """What takes the queries that are to come, in their order. selections.jsonl and
+    judgements.jsonl are there, each whole, once the block has ended without an error."""
+    with (
+        writing_jsonl(folder / RESULTS[0], sizes[0]) as selection,
+        writing_jsonl(folder / RESULTS[1], sizes[1]) as judgement,
+    ):
+        yield Record(selection, judgement)
+
+
 @contextmanager
 def writing(
     folder: Path, so_far: SoFar, checkpoint: Checkpoint
 ) -> Iterator[Callable[[GroupResult], None]]:
-    """What takes the queries that are to come, in their order. selections.jsonl and
-    judgements.jsonl are there, each whole, once the block has ended without an error."""
+    """The same, for a job that goes on where it was killed."""
     try:
-        with (
-            writing_jsonl(folder / RESULTS[0], so_far.sizes[0]) as selection,
-            writing_jsonl(folder / RESULTS[1], so_far.sizes[1]) as judgement,
-        ):
+        with recording(folder, so_far.sizes) as record:
 
             def add(group: GroupResult) -> None:
-                selection(selection_record(group))
-                for record in judgement_records(group):
-                    judgement(record)
+                record(group)
                 so_far.add(group)
                 if checkpoint.due:
-                    so_far.sizes = selection.size(), judgement.size()
+                    so_far.sizes = record.sizes()
                     checkpoint.write(so_far)
 
             yield add
     finally:
         checkpoint.remove()
+
+
+@contextmanager
+def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
+    """What takes the folders of parts in their order; else as `recording`."""
+    with ExitStack() as stack:
+        files = [(name, stack.enter_context(writing_bytes(folder / name))) for name in RESULTS]
+
+        def add(part: Path) -> None:
+            for name, write in files:
+                with (part / name).open("rb") as source:
+                    while data := source.read(2**20):
+                        write(data)
+
+        yield add
 
 
 def write_figures(config: BestOfNConfig, summary: Summary, sample: Sample) -> None:

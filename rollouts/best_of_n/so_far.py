@@ -73,7 +73,7 @@ class Checkpoint:
         if not self._job() or checksum != self._sum(body):
             return None
         try:
-            found = _Records(io.BytesIO(body)).load()
+            found = Records(io.BytesIO(body)).load()
         except UNREADABLE:
             return None
         whole = isinstance(found, SoFar) and all(map(int.__le__, found.sizes, sizes))
@@ -99,7 +99,7 @@ class Checkpoint:
         return hashlib.sha256(f"{FORM} {self._job()}\n".encode() + body).digest()
 
 
-class _Records(pickle.Unpickler):
+class Records(pickle.Unpickler):
     """Builds records of ours and nothing else: a file cannot make it run anything."""
 
     def find_class(self, module: str, name: str) -> Any:

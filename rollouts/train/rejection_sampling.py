@@ -10,7 +10,6 @@ trained on. The same command after a stop goes on in the round it was in.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,7 +95,7 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
         view=config.view,
     )
     if not (job.output / "summary.json").is_file():
-        asyncio.run(best_of_n.run(job))
+        best_of_n.run(job)
     rows = training_rows(job, config.better_by, policy, number)
     write_jsonl(folder / "sft.jsonl", rows.sft)
     write_jsonl(folder / "pairs.jsonl", rows.pairs)

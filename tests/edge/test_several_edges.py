@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 
 from autoj_reward.edge.server import EdgeConfig, listen
 from autoj_reward.edge.several import Several
-from autoj_reward.edge.sharing import Plan
+from autoj_reward.edge.sharing import Plan, serve
 from autoj_reward.errors import EngineError
 from experiments.faults.chaos.server import free_port
 from tests.edge.test_service_life import HEADERS, ROOT, lines, running, score, until, written
@@ -130,7 +131,9 @@ def test_two_edges_over_their_life(tmp_path: Path) -> None:
 
 def test_edges_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     port = free_port()
-    with running(two(tmp_path, port, {}), port) as (process, _, log):
+    config = two(tmp_path, port, {"latency_s": 0.1})
+    with running(config, port) as (process, address, log):
+        until(lambda: burst(address) and len(answered_by(log)) == 2)
         children = psutil.Process(process.pid).children(recursive=True)
         [folder] = {
             child.environ()["PROMETHEUS_MULTIPROC_DIR"]
@@ -140,6 +143,25 @@ def test_edges_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         process.kill()
         until(lambda: not any(child.is_running() for child in children))
         assert not Path(folder).exists() and "Traceback" not in log.read_text()
+
+
+def test_an_edge_that_nobody_waits_for_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that started it was killed before it was ready."""
+    (tmp_path / "counted").mkdir()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "counted"))
+    config = EdgeConfig.model_validate({"reward": {"judge": {"kind": "fake"}}, "edges": 2})
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    with listen("127.0.0.1", free_port()) as listening:
+        plan = Plan(config, "secret", listening, {})
+        process = context.Process(target=serve, args=(plan, there))
+        process.start()
+        here.close()
+        there.close()
+        process.join()
+    assert process.exitcode == 0 and not (tmp_path / "counted").exists()
 
 
 def test_an_edge_that_cannot_start_ends_the_service() -> None:

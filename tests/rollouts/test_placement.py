@@ -101,6 +101,6 @@ def test_rays_workers_see_the_gpus_that_it_was_given(monkeypatch: pytest.MonkeyP
         return os.environ[VISIBLE]
 
     with closing(Cluster("3,1")) as ours:
-        ours._start()
+        ours.start()
         assert os.environ[VISIBLE] == "0"
         assert ray.get(seen.remote()) in ("3", "1")

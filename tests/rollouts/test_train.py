@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -223,7 +222,7 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
         kept = Sampled(("good", "fair", "poor"), (None,) * 3, ended, 9)
         journal.put_samples(policy_name(job.policy), query, kept)
     journal.close()
-    asyncio.run(best_of_n.run(job))
+    best_of_n.run(job)
     rows = training_rows(job, 0.0, "p", 1)
     kept_queries = [QUERIES[0], QUERIES[2], QUERIES[3]]
     system = {"role": "system", "content": "Be brief."}

@@ -56,10 +56,10 @@ def test_more_edges_do_more_until_what_they_share_is_busy() -> None:
         {"edge_ms": 1.0, "replica_ms": 0.5, "shared_ms": 0.1},
         {"edge_ms": 2.0, "replica_ms": 0.4, "shared_ms": 0.2},
     ]
-    assert foreseen(rows, (1, 4, 16)) == [
+    assert foreseen(rows, (1, 4, 32)) == [
         {"edges": 1, "per_second": 500.0, "replicas": 0.25},
         {"edges": 4, "per_second": 2000.0, "replicas": 1.0},
-        {"edges": 16, "per_second": 5000.0, "replicas": 2.5},
+        {"edges": 32, "per_second": 10000.0, "replicas": 5.0},
     ]
 
 

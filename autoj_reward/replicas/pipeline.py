@@ -1,0 +1,89 @@
+"""Work on items in stages, each by workers of its own on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext
+
+from autoj_reward.errors import AutojError
+from autoj_reward.replicas.backend import RayBackend, RayPolicy
+from autoj_reward.replicas.cluster import Cluster  # isort: split, it sets up Ray's environment
+
+
+class Deployed(Cluster):
+    """The replicas that another process has deployed, for one of its workers."""
+
+    def __init__(self, judge: RayBackend | None, policy: RayPolicy | None) -> None:
+        super().__init__()
+        self._judge, self._policy = judge, policy
+
+    def deploy_judge(self, config: Any) -> RayBackend:
+        assert self._judge is not None
+        return self._judge
+
+    def deploy_policy(self, config: Any) -> RayPolicy:
+        assert self._policy is not None
+        return self._policy
+
+    def remove(self, name: str) -> None:
+        """Others still ask them."""
+
+
+class _Worker:
+    """One worker of a stage; makes its own once and calls it with an item at a time."""
+
+    def __init__(self, make: Callable[..., Callable[[Any], Any]], made_of: Sequence[Any]) -> None:
+        self._stage = make(*made_of)
+
+    def __call__(self, row: dict[str, bytes]) -> dict[str, bytes]:
+        item = pickle.loads(row["item"])
+        if isinstance(item, AutojError):  # of the stage before
+            return row
+        try:
+            item = self._stage(item)
+        except AutojError as error:  # raised here, it would reach nobody but as text
+            item = error
+        return {"item": pickle.dumps(item)}
+
+
+def through(
+    items: Sequence[Any],
+    stages: Sequence[Callable[..., Callable[[Any], Any]]],
+    made_of: Sequence[Any],
+    workers: int,
+) -> Iterator[Any]:
+    """What the last stage makes of every item, in their order. While a stage has one item, the
+    stage before it has the next.
+
+    stages: classes or functions of which each worker makes one of its own with `made_of`, to be
+    called with an item at a time. workers: of each stage; they take no whole core from replicas
+    and are spread over the machines. The item of a worker that is lost goes to another one. The
+    first AutojError of a stage ends all.
+    """
+    _quiet()
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+    rows = [{"item": pickle.dumps(item)} for item in items]
+    data = ray.data.from_items(rows, override_num_blocks=len(rows))
+    for stage in stages:
+        pool = ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=1)
+        own = (stage, tuple(made_of))
+        data = data.map(_Worker, fn_constructor_args=own, compute=pool, num_cpus=0)
+    for row in data.iter_rows():
+        done = pickle.loads(row["item"])
+        if isinstance(done, AutojError):
+            raise done
+        yield done
+
+
+def _quiet() -> None:
+    """What Ray Data says of its progress goes to its file alone."""
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.ERROR)

@@ -1,0 +1,213 @@
+"""A best-of-N job in shards: Ray Data takes them through the job's stages on the machines of a
+cluster, and their parts are joined into the job's results.
+
+The output is on a disk that all machines see. A shard whose part is there whole is not run again;
+of others their journals keep what was judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from autoj_reward.config import BestOfNConfig
+from autoj_reward.edge.garbage import seldom_collected
+from autoj_reward.errors import ConfigError, InputError, OutputError
+from autoj_reward.extras import from_extras
+from autoj_reward.io.files import write_json
+from autoj_reward.io.stream import LeftOut
+from autoj_reward.judge.make import judge_name
+from autoj_reward.replicas.replica import policy_name
+from autoj_reward.types import Asking
+from rollouts.best_of_n.counts import Counts
+from rollouts.best_of_n.results import joining
+from rollouts.best_of_n.sample import Sample
+from rollouts.best_of_n.shard import (
+    SHARDS,
+    Part,
+    Shard,
+    groups_of,
+    judge_shard,
+    part_of,
+    sample_shard,
+)
+from rollouts.best_of_n.so_far import RESULTS, SoFar
+from rollouts.best_of_n.summary import JUDGE_PHASE, Figures
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
+
+Given = tuple[Shard, dict[Asking, str]]
+"""A shard, and its queries that the policy gave no answer, with why."""
+
+
+def in_shards(
+    config: BestOfNConfig,
+    left_out: LeftOut,
+    counts: Counts,
+) -> SoFar:
+    """Run every shard that has no part yet, and join the parts in the order of the input.
+
+    Raises InputError if no query has a response, ConfigError for an output in other shards.
+    """
+    shards = planned(config, counts, counts.queries + left_out.count)
+    _require_same(config)
+    missing = [shard for shard in shards if not _is_final(shard, config.output)]
+    of_this_run = {shard.number for shard in missing}
+    so_far, parts = SoFar(Figures(config.view, config.budget), Sample(config.view)), []
+    with (
+        counts.phase(JUDGE_PHASE),
+        joining(config.output) as join,
+        closing(_run(config, missing, counts.unanswered > 0)) as arriving,
+    ):
+        for shard in tqdm(shards, desc="judging", unit="shard"):
+            if shard.number in of_this_run:
+                next(arriving)
+            if (part := part_of(shard, config.output)) is None:
+                where = shard.part(config.output)
+                raise OutputError(f"{where} is gone or another's: start the same command again")
+            join(shard.part(config.output))
+            for group in groups_of(shard, config.output):
+                so_far.add(group)
+            _count(part, counts, left_out, config.input, shard.number in of_this_run)
+            parts.append(part)
+        if not so_far.queries:
+            raise InputError(f"{config.input}: no query has a response to judge")
+    write_json(config.output / "manifest.json", _manifest(parts))
+    return so_far
+
+
+def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
+    """Shards of so many rows, which were looked through, as even as can be and none empty."""
+    assert config.ray_data is not None
+    many = config.ray_data.shards
+    policy = policy_name(config.policy) if config.policy else None
+    places: Any = {"input": True, "output": True, "ray_data": True}
+    serving: Any = {"judge": {"serve"}, "policy": {"serve"}}
+    settings = config.model_dump(mode="json", exclude=places | serving)
+    judge = judge_name(config.judge)
+    known = [version("autoj-reward"), settings, judge, policy, counts.rows.hexdigest()]
+    text = json.dumps(known, sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()
+    bounds = [rows * n // many for n in range(many + 1)]
+    pairs = [(first, last) for first, last in pairwise(bounds) if first < last]
+    return [Shard(number, *pair, key) for number, pair in enumerate(pairs)]
+
+
+def _require_same(config: BestOfNConfig) -> None:
+    """ConfigError if the output is in another number of shards: journals go by their rows."""
+    assert config.ray_data is not None
+    plan = config.output / SHARDS / "plan.json"
+    own = config.ray_data.shards
+    known = json.loads(plan.read_text(encoding="utf-8"))["shards"] if plan.is_file() else own
+    if known != own:
+        raise ConfigError(
+            f"{config.output} is in {known} shards, and ray_data.shards is {own}: set it to "
+            f"{known}, or name another output"
+        )
+    write_json(plan, {"shards": own})
+
+
+def _is_final(shard: Shard, output: Path) -> bool:
+    """Whether nothing of a shard is to be done; else what is left of a part goes."""
+    part = part_of(shard, output)
+    if part is not None and part.final:
+        return True
+    for old in shard.folder(output).glob("*part*"):
+        shutil.rmtree(old)
+    return False
+
+
+def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
+    """Take the shards through their stages; yields as each is done, in their order."""
+    if not shards:
+        return
+    with from_extras():
+        from autoj_reward.replicas.cluster import Cluster
+        from autoj_reward.replicas.pipeline import Deployed, through
+
+    assert config.ray_data is not None
+    workers, cluster = config.ray_data.concurrency, Cluster()
+    policy = config.policy if sampling else None
+    try:
+        cluster.start()
+        cluster.require_room(config.judge, policy)
+        judge = config.judge.on_replicas and cluster.deploy_judge(config.judge).shared(workers)
+        asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
+        made_of = _elsewhere(config), Deployed(judge or None, asked or None)
+        stages: list[Any] = [Sampling, Judging] if policy else [Judging]
+        items: list[Given] = [(shard, {}) for shard in shards]
+        for _ in through(items, stages, made_of, workers):
+            yield
+    finally:
+        cluster.close()
+
+
+def _elsewhere(config: BestOfNConfig) -> BestOfNConfig:
+    """The config as a process with another working directory reads it."""
+    source, output = Path(config.input), config.output.absolute()
+    place = str(source.absolute()) if source.exists() else config.input
+    return config.model_copy(update={"input": place, "output": output})
+
+
+class _Stage:
+    """What a worker of Ray Data makes once."""
+
+    def __init__(self, config: BestOfNConfig, replicas: Cluster) -> None:
+        self._config, self._replicas = config, replicas
+
+
+class Sampling(_Stage):
+    """Has the policy answer what has no responses."""
+
+    def __call__(self, given: Given) -> Given:
+        shard, _ = given
+        return shard, asyncio.run(sample_shard(self._config, shard, self._replicas))
+
+
+class Judging(_Stage):
+    """Judges and selects, and leaves the part."""
+
+    def __call__(self, given: Given) -> Shard:
+        shard, unanswered = given
+        if part_of(shard, self._config.output) is None:  # else a worker was lost just after it
+            with seldom_collected():
+                asyncio.run(judge_shard(self._config, shard, unanswered, self._replicas))
+        return shard
+
+
+def _count(part: Part, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool) -> None:
+    first = [replace(bad, file=name) for bad in part.left_out.first]
+    left_out.extend(LeftOut(part.left_out.count, first))
+    if not of_this_run:
+        counts.reused += part.reused + part.new
+        return
+    counts.reused += part.reused
+    counts.new += part.new
+    counts.usage += part.usage
+
+
+def _manifest(parts: Sequence[Part]) -> dict[str, Any]:
+    """Where the parts are, of which rows of the input, and how many rows they have."""
+    return {
+        "shards": [
+            {
+                "rows": [part.shard.first + 1, part.shard.last],
+                "queries": part.queries,
+                "judgements": part.judgements,
+                "files": [str(part.shard.part(Path()) / name) for name in RESULTS],
+            }
+            for part in parts
+        ]
+    }

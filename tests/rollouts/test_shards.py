@@ -1,0 +1,241 @@
+"""Best-of-N in shards on a cluster of two nodes, against the job in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import JudgeConfig, PolicyConfig
+from autoj_reward.errors import ConfigError
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.types import Candidate
+from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, judged, read
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+TIMES = ("seconds", "judgements_per_second", "output_tokens_per_second")
+MANY = [
+    {"query": f"q{q}", "responses": [f"q{q} r{r} " + "x" * ((q * 7 + r) % 10) for r in range(8)]}
+    for q in range(60)
+]
+
+
+class Nodes:
+    """A cluster of two nodes; jobs join it by RAY_ADDRESS."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster as Machines
+
+        self._cluster = Machines(
+            initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1}
+        )
+        self._second = self._cluster.add_node(num_cpus=1)
+        self.address = self._cluster.address
+
+    def lose_one(self) -> None:
+        """Kill the second node, and have another in its place."""
+        self._cluster.remove_node(self._second, allow_graceful=False)
+        self._second = self._cluster.add_node(num_cpus=1)
+
+    def end(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    started = Nodes()
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def joined(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    return nodes
+
+
+def sharded(folder: Path, rows: list[Any], script: dict[str, Any], **config: Any) -> Job:
+    return Job(folder, rows, script, ray_data={"shards": 3, "concurrency": 2}, **config)
+
+
+def untimed(job: Job) -> list[Any]:
+    """What a job found, without how long that took, and without its folder's name, which the script
+    of the judge has too."""
+    summary = {k: v for k, v in job.summary().items() if k not in TIMES}
+    for row in (summary["usage"], *(rows := read(job.output / "judgements.jsonl"))):
+        del row["latency_s"]
+        row.pop("judge", None)
+    del summary["judge"]
+    for bad in summary["bad_rows"]:
+        del bad["file"]
+    return [(job.output / "selections.jsonl").read_bytes(), rows, summary]
+
+
+def test_shards_find_what_one_process_does(
+    tmp_path: Path, joined: Nodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [*BAD, {"query": "sampled"}, *ROWS[1:], {"query": "sampled too"}]
+    policy = {"kind": "fake", "n": 3}
+    alone = Job(tmp_path / "alone", rows, SCRIPT, policy=policy)
+    job = sharded(tmp_path / "shards", rows, SCRIPT, policy=policy)
+    assert (alone.run(), job.run()) == (0, 0)
+    assert untimed(job) == untimed(alone)
+    shown = "".join(capsys.readouterr())
+    for line in (2, 3):
+        assert f"left out {tmp_path / 'shards' / 'in.jsonl'}:{line}: " in shown
+    first, *_, last = json.loads((job.output / "manifest.json").read_text())["shards"]
+    assert (first["rows"][0], last["rows"][1]) == (1, len(rows))
+    lines = [read(job.output / shard["files"][0]) for shard in (first, last)]
+    assert [len(found) for found in lines] == [first["queries"], last["queries"]]
+    asked = len(judged(job.log))
+    assert asked == len(judged(alone.log))
+    before = untimed(job)
+    assert job.run() == 0
+    assert untimed(job)[0] == before[0] and len(judged(job.log)) == asked
+    assert job.summary()["reused"] == asked
+
+
+def test_an_error_of_a_worker_says_what_to_do(
+    tmp_path: Path, joined: Nodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = sharded(tmp_path, ROWS, SCRIPT)
+    journal = job.output / "shards" / "00001" / "journal.sqlite"
+    journal.parent.mkdir(parents=True)
+    journal.write_text("this is no journal")
+    assert job.run() == 1
+    said = capsys.readouterr().err
+    assert f"autoj: error: journal {journal}: cannot be opened" in said and "Traceback" not in said
+    assert not (job.output / "selections.jsonl").exists()
+    journal.unlink()
+    assert job.run() == 0
+    assert len(judged(job.log)) == 10  # the shards that were done are not done again
+
+
+class Rating:
+    """A stage that asks the job's replicas, in an event loop for each item as a shard has."""
+
+    def __init__(self, replicas: Cluster) -> None:
+        self._replicas = replicas
+
+    def __call__(self, response: str) -> float | None:
+        return asyncio.run(self._rate(response))
+
+    async def _rate(self, response: str) -> float | None:
+        client = RewardClient(self._replicas.deploy_judge(JudgeConfig()), deadline_s=120)
+        [judgement] = await client.rate([Candidate("q", response)])
+        return judgement.view("rating")
+
+
+def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
+    from autoj_reward.replicas.pipeline import Deployed, through
+
+    script = {"ratings": {"a": 3, "bb": 8, "ccc": 5, "dd": 6}}
+    serve = {"replicas": 1, "num_cpus": 0.1, "max_ongoing": 3}
+    judge = JudgeConfig.model_validate({"kind": "fake", "script": script, "serve": serve})
+    cluster = Cluster()
+    try:
+        shared = cluster.deploy_judge(judge).shared(2)
+        assert shared.max_ongoing == 2
+        made_of = (Deployed(shared, None),)
+        assert list(through([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]
+    finally:
+        cluster.close()
+
+
+class First:
+    """Says that it has begun with an item."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, item: int) -> int:
+        (self._folder / str(item)).touch()
+        return item
+
+
+class Second(First):
+    """Has done with an item once the first stage has begun with the next."""
+
+    def __call__(self, item: int) -> int:
+        until = time.monotonic() + 120
+        while not (self._folder / str(item + 1)).exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return item
+
+
+def test_one_is_sampled_while_another_is_judged(tmp_path: Path, joined: Nodes) -> None:
+    from autoj_reward.replicas.pipeline import through
+
+    (tmp_path / "4").touch()
+    cluster = Cluster()
+    try:
+        cluster.start()
+        assert list(through(range(4), [First, Second], (tmp_path,), 1)) == [0, 1, 2, 3]
+    finally:
+        cluster.close()
+
+
+def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
+    cluster = Cluster()
+    try:
+        cluster.start()
+        cluster.require_room(JudgeConfig(), None)
+        with pytest.raises(ConfigError, match="for 2 GPUs at a time and the cluster has 1: set"):
+            cluster.require_room(JudgeConfig(), PolicyConfig())
+    finally:
+        cluster.close()
+
+
+def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> None:
+    alone, job = Job(tmp_path / "alone", MANY, {}), sharded(tmp_path / "shards", MANY, SLOW)
+    assert alone.run() == 0
+    driver = started(job)
+    while len(judged(job.log)) < 0.6 * 8 * len(MANY):
+        assert driver.poll() is None
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+    assert not (job.output / "selections.jsonl").exists()
+    assert job.run() == 0
+    assert untimed(job)[0] == untimed(alone)[0]
+    require_asked_once(job, alone)
+    left = [path.name for path in (job.output / "shards").rglob(".part-*")]
+    assert left == []
+
+
+def test_a_killed_node(tmp_path: Path, joined: Nodes) -> None:
+    alone, job = Job(tmp_path / "alone", MANY, {}), sharded(tmp_path / "shards", MANY, SLOW)
+    assert alone.run() == 0
+    driver = started(job)
+    while len(judged(job.log)) < 0.3 * 8 * len(MANY):
+        assert driver.poll() is None
+        time.sleep(0.01)
+    joined.lose_one()
+    assert driver.wait() == 0
+    assert untimed(job)[0] == untimed(alone)[0]
+    require_asked_once(job, alone)
+
+
+SLOW = {"latency_s": 0.05, "concurrent": 4}
+
+
+def started(job: Job) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "autoj_reward.cli", *job.arguments]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+
+def require_asked_once(job: Job, alone: Job) -> None:
+    """Of each of two workers, no more than what the script had under way was asked for again."""
+    asked = [tuple(responses) for responses in judged(job.log)]
+    assert set(asked) == {tuple(responses) for responses in judged(alone.log)}
+    assert len(asked) - len(set(asked)) <= 2 * SLOW["concurrent"]
