@@ -10,7 +10,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.extras import EXTRAS, from_extras
 from tests.test_imports import ROOT, SOURCES, imported, name_of
 
-CLIENT = {"httpx", "pydantic", "tqdm", "yaml"}
+CLIENT = {"httpx", "pydantic", "pydantic_core", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
 OPTIONAL = {"areal", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "verifiers", "verl"}
 """Where it runs inside them, or beside a GPU stack that brings them."""
