@@ -42,9 +42,9 @@ class JobSpeedConfig(StudyConfig):
     """queries: sizes of the jobs. candidates: a query. words: of a response.
 
     shards: of each size, run by Ray Data with two workers; None: not at all.
-    workers: how many judge at a time in a job of 16 shards whose judge takes time.
-    slow_queries, latency_s, concurrent: that job's size, the time of an answer, and how many
-        answers each worker's judge has under way.
+    workers: how many judge at a time in a job whose judge takes time.
+    slow_queries, latency_s, concurrent: that job's queries for each worker, in eight shards; the
+        time of an answer, and how many answers each worker's judge has under way.
     """
 
     queries: tuple[int, ...] = (250, 4000, 20000)
@@ -52,7 +52,7 @@ class JobSpeedConfig(StudyConfig):
     words: int = Field(50, ge=1)
     shards: int | None = Field(None, ge=1)
     workers: tuple[int, ...] = ()
-    slow_queries: int = Field(128, ge=16)
+    slow_queries: int = Field(64, ge=8)
     latency_s: float = Field(0.2, gt=0)
     concurrent: int = Field(8, ge=1)
 
@@ -123,12 +123,13 @@ def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> d
 
 def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, float]:
     """Candidates a second from the first judgement to the last, where judges take time."""
-    write_jsonl(folder / "in.jsonl", rows(config, config.slow_queries))
+    queries = workers * config.slow_queries
+    write_jsonl(folder / "in.jsonl", rows(config, queries))
     script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
-    shards = {"shards": 16, "concurrency": workers}
+    shards = {"shards": 8 * workers, "concurrency": workers}
     took = ran(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
     times = [time for path in (folder / "out").rglob("journal.sqlite") for time in _times(path)]
-    rate = config.slow_queries * config.candidates / (max(times) - min(times))
+    rate = queries * config.candidates / (max(times) - min(times))
     most = workers * config.concurrent / config.latency_s
     return {"workers": workers, "wall_s": took.wall_s, "per_second": rate, "of_most": rate / most}
 
@@ -175,7 +176,7 @@ def render(found: dict[str, Any]) -> str:
     )
     sharded = f"{config['shards']} shards, two workers; the start of Ray is in all figures."
     slow = (
-        f"{config['slow_queries']} queries in 16 shards; the judge of each worker takes "
+        f"{config['slow_queries']} queries in eight shards for each worker, whose judge takes "
         f"{config['latency_s']} s for an answer and has {config['concurrent']} under way. From the "
         "first judgement to the last."
     )
