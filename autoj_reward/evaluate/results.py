@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,35 @@ def beside(result: str, ending: str) -> Path:
     return path.with_name(path.name.removesuffix(".json") + ending)
 
 
-def judging_cost(judgements: Sequence[Judgement]) -> Figures:
-    """Judgements, how they ended, and the mean cost of one: tokens, and seconds in the replica."""
-    n = len(judgements)
-    total = asdict(sum((judgement.usage for judgement in judgements), Usage()))
-    return {
-        "judgements": n,
-        "outcomes": dict(Counter(judgement.outcome.value for judgement in judgements)),
-        "forced": sum(judgement.forced for judgement in judgements),
-        "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
-    }
+class Cost:
+    """Of judgements, none of which it keeps: how many, how they ended, and what they took."""
+
+    def __init__(self) -> None:
+        self._outcomes: Counter[str] = Counter()
+        self._forced, self._usage = 0, Usage()
+
+    def add(self, judgements: Iterable[Judgement]) -> None:
+        for judgement in judgements:
+            self._outcomes[judgement.outcome.value] += 1
+            self._forced += judgement.forced
+            self._usage += judgement.usage
+
+    def figures(self) -> Figures:
+        """With the mean cost of a judgement: tokens, and seconds in the replica."""
+        n, total = self._outcomes.total(), asdict(self._usage)
+        return {
+            "judgements": n,
+            "outcomes": dict(self._outcomes),
+            "forced": self._forced,
+            "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
+        }
+
+
+def judging_cost(judgements: Iterable[Judgement]) -> Figures:
+    """The `Cost` of judgements that are there already."""
+    cost = Cost()
+    cost.add(judgements)
+    return cost.figures()
 
 
 def save(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from tempfile import NamedTemporaryFile
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from tqdm import tqdm
 
@@ -20,6 +20,7 @@ from autoj_reward.io.sources import numbered
 from autoj_reward.types import BadRow
 
 T = TypeVar("T")
+S = TypeVar("S")
 LISTED = 20
 KEPT = 1000
 """Bad rows that are kept with what is wrong with them; all are counted, and named as they come."""
@@ -64,6 +65,12 @@ class Stream(Generic[T]):
         """The rows from one place up to another, which is left out; the first has place 0."""
         own = copy.copy(self)
         own._first, own._last = first, last
+        return own
+
+    def mapped(self, made: Callable[[T], S]) -> Stream[S]:
+        """What is made of each usable row."""
+        own, build = cast("Stream[S]", copy.copy(self)), self._build
+        own._build = lambda line, value: made(build(line, value))
         return own
 
     def usable(self) -> Iterator[T]:
