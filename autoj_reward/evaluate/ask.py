@@ -83,6 +83,27 @@ def rate_all(
     return [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)]
 
 
+def rate_each(
+    config: JudgeConfig,
+    journal: Path,
+    asked: Iterable[tuple[T, Sequence[Candidate]]],
+    done: Callable[[T, list[Judgement]], None],
+    label: str,
+    total: int,
+) -> None:
+    """As `judge_each`, with one rating a candidate: the mean over the judge's critiques.
+
+    total: candidates to come.
+    """
+    k = critiques_of(config)
+
+    def told(item: T, found: list[Judgement]) -> None:
+        done(item, [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)])
+
+    inputs = ((item, [i for one in own for i in rating_inputs(one, k)]) for item, own in asked)
+    judge_each(config, journal, inputs, told, label, k * total)
+
+
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
     """What a judge is asked for one rating, the mean over so many critiques."""
     c = candidate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,7 +18,7 @@ from autoj_reward.evaluate.metrics import (
     search_tie_threshold,
 )
 from autoj_reward.evaluate.pair_files import Pair
-from autoj_reward.evaluate.rows import by_group
+from autoj_reward.evaluate.rows import by_group, digest
 from autoj_reward.evaluate.sections import sections
 from autoj_reward.types import Judgement, Verdict
 
@@ -66,11 +65,10 @@ class Kept:
 def keep(pair: Pair, said: Said) -> Kept:
     """What the figures need of a pair and of what was said."""
     first, second = pair.responses
-    query = hashlib.sha256(pair.query.encode("utf-8", "surrogatepass")).digest()
     labels = (pair.label, pair.label.swapped())
     orders = zip(said.judgements, labels, strict=True) if said.judgements else ()
     return Kept(
-        query,
+        digest(pair.query),
         pair.group,
         pair.label,
         (checks.length(first), checks.length(second)),

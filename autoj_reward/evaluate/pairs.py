@@ -7,13 +7,12 @@ judged and written as they are read; what is kept of each is a `Kept`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import joint, judge_each, rating_inputs, require_protocol
+from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
 from autoj_reward.evaluate.config import PairsConfig
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.labelled import LABELS
@@ -29,12 +28,9 @@ from autoj_reward.evaluate.pair_figures import (
     of_sections,
 )
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import Cost, beside, journal_path, save
+from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, choice, read_answers
-from autoj_reward.io.claims import alone
-from autoj_reward.io.files import writing_jsonl
-from autoj_reward.models import context_asked, critiques_of
-from autoj_reward.select.aggregate import mean_of_critiques
+from autoj_reward.models import context_asked
 from autoj_reward.types import Candidate, Contest, JudgeInput, Judgement, Verdict
 
 Done = Callable[[Pair, Said], None]
@@ -110,21 +106,18 @@ def compare_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done:
 
 def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Done) -> None:
     """Each response rated alone; a tie if the two are at most `tie_threshold` apart."""
-    k = critiques_of(config.judge)
 
-    def inputs(pair: Pair) -> list[JudgeInput]:
-        sides = (Candidate(pair.query, r, context=pair.context) for r in pair.responses)
-        return [item for side in sides for item in rating_inputs(side, k)]
+    def sides(pair: Pair) -> list[Candidate]:
+        return [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
 
     def told(pair: Pair, found: list[Judgement]) -> None:
-        sides = mean_of_critiques(found[:k]), mean_of_critiques(found[k:])
-        a, b = (side.view(config.view) for side in sides)
+        a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold)
-        done(pair, Said(verdict, judgements=sides, gap=gap))
+        done(pair, Said(verdict, judgements=tuple(found), gap=gap))
 
-    asked, total = ((pair, inputs(pair)) for pair in pairs), 2 * k * len(pairs)
-    judge_each(config.judge, journal_path(config, result), asked, told, "rating", total)
+    asked, journal = ((pair, sides(pair)) for pair in pairs), journal_path(config, result)
+    rate_each(config.judge, journal, asked, told, "rating", 2 * len(pairs))
 
 
 def _judged(task: str, data: str, result: str, config: PairsConfig) -> int:
@@ -151,7 +144,7 @@ def _measure(
     """tell: tells of every pair what was said, in order, and each is written then."""
     rows: list[Kept] = []
     cost = Cost()
-    with alone(Path(result)), writing_jsonl(beside(result, ".rows.jsonl")) as write:
+    with writing_rows(result) as write:
 
         def done(pair: Pair, said: Said) -> None:
             write(_row(pair, said))

@@ -9,7 +9,8 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.io.files import write_json, write_jsonl
+from autoj_reward.io.claims import alone
+from autoj_reward.io.files import Lines, write_json, write_jsonl, writing_jsonl
 from autoj_reward.io.plain import to_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
@@ -65,6 +67,14 @@ def judging_cost(judgements: Iterable[Judgement]) -> Figures:
     cost = Cost()
     cost.add(judgements)
     return cost.figures()
+
+
+@contextmanager
+def writing_rows(result: str) -> Iterator[Lines]:
+    """What writes the judged rows that go beside a result; they are there, whole, once the block
+    has ended without an error. ConfigError while another process writes the same result."""
+    with alone(Path(result)), writing_jsonl(beside(result, ".rows.jsonl")) as write:
+        yield write
 
 
 def save(

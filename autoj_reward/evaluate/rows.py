@@ -5,6 +5,7 @@ Scenario groups go by their published titles (paper, Table 1).
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -77,6 +78,11 @@ class Measured(Generic[T]):
 def strictly(source: str, build: Callable[[int, Fields], T]) -> Stream[T]:
     """The records of a source whose rows are objects with text for keys."""
     return Stream(source, lambda line, value: build(line, check.own_fields(value)))
+
+
+def digest(query: str) -> bytes:
+    """What tells a query from others and is short, however long the query is."""
+    return hashlib.sha256(query.encode("utf-8", "surrogatepass")).digest()
 
 
 def texts(row: Fields, field: str) -> tuple[str, ...]:

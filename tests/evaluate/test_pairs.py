@@ -3,19 +3,16 @@ row before any judge, and a scripted judge from end to end."""
 
 from __future__ import annotations
 
-import gc
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoj_reward import cli
-from autoj_reward.client.in_order import in_order
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate import ask, checks, pairs
-from autoj_reward.evaluate.pair_figures import Kept, Said, keep
+from autoj_reward.evaluate import checks, pairs
+from autoj_reward.evaluate.pair_figures import Kept, Said
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
 from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
@@ -133,31 +130,6 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert evaluate(*command) == 0
     asked = log.read_text().splitlines()
     assert len(asked) == len(set(asked)) == 12
-
-
-@pytest.mark.parametrize("protocol", ["pairwise", "pointwise"])
-def test_judgements_of_pairs_that_are_done_are_not_held(
-    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many pairs there are, those alive are of the few under way."""
-    monkeypatch.setattr(ask, "in_order", partial(in_order, at_once=16))
-    held: list[int] = []
-
-    def counted(pair: Pair, said: Said) -> Kept:
-        if pair.line % 30 == 0:
-            held.append(sum(isinstance(one, Judgement) for one in gc.get_objects()))
-        return keep(pair, said)
-
-    monkeypatch.setattr(pairs, "keep", counted)
-    data = write(tmp_path / "p.jsonl", [pair("planning", n) for n in range(300)])
-    out = str(tmp_path / "out.json")
-    before = sum(isinstance(one, Judgement) for one in gc.get_objects())
-    assert not evaluate(
-        "eval-p", "--data", data, "--json", out, *FAKE, "--set", f"protocol={protocol}"
-    )
-    assert (len(held), load(out)["cost"]["judgements"]) == (10, 600)
-    assert max(held) - before < 150
-    assert len(load_rows(out)) == 300
 
 
 def test_a_run_that_breaks_off_leaves_no_rows(tmp_path: Path) -> None:
