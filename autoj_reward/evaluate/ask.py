@@ -14,7 +14,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 
 T = TypeVar("T")
 
@@ -83,29 +83,31 @@ def rate_all(
     return [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)]
 
 
+def rate_each(
+    config: JudgeConfig,
+    journal: Path,
+    asked: Iterable[tuple[T, Sequence[Candidate]]],
+    done: Callable[[T, list[Judgement]], None],
+    label: str,
+    total: int,
+) -> None:
+    """As `judge_each`, with one rating a candidate: the mean over the judge's critiques.
+
+    total: candidates to come.
+    """
+    k = critiques_of(config)
+
+    def told(item: T, found: list[Judgement]) -> None:
+        done(item, [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)])
+
+    inputs = ((item, [i for one in own for i in rating_inputs(one, k)]) for item, own in asked)
+    judge_each(config, journal, inputs, told, label, k * total)
+
+
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
     """What a judge is asked for one rating, the mean over so many critiques."""
     c = candidate
     return [JudgeInput(c.query, (c.response,), s, context=c.context) for s in range(critiques)]
-
-
-def compare_all(
-    config: JudgeConfig,
-    journal: Path,
-    pairs: Sequence[Contest],
-    label: str,
-    *,
-    swap: bool = True,
-    rounds: int = 1,
-) -> list[Comparison]:
-    """One comparison a pair, in order, by both orders unless swap is False.
-
-    rounds: how often all are compared, the first round's comparisons first.
-    """
-    inputs = [item for k in range(rounds) for pair in pairs for item in pair.inputs(swap, k)]
-    found = judge_all(config, journal, inputs, label)
-    step = 1 + swap
-    return [joint(found[n : n + step]) for n in range(0, len(found), step)]
 
 
 def joint(orders: Sequence[Judgement]) -> Comparison:

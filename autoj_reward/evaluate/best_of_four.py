@@ -2,7 +2,8 @@
 
 Rows of `prompt`, `chosen` and `rejected` (lists of responses), `subset` and `id`. Each response is
 rated alone. In the subset Ties several responses are correct, and what counts is that they all
-stand above the wrong ones, by more than they differ among themselves (arXiv 2506.01937).
+stand above the wrong ones, by more than they differ among themselves (arXiv 2506.01937). Rows are
+judged and written as they are read; what is kept of each is a `Kept`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import numpy as np
 
 from autoj_reward.config import load_config
 from autoj_reward.context import NOTHING, Asked, Context
-from autoj_reward.evaluate.ask import rate_all, require_protocol
+from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
-from autoj_reward.evaluate.results import journal_path, judging_cost, save
-from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict, row_id, texts
+from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.rows import Fields, Measured, Unique, digest, row_id, strictly, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
+from autoj_reward.io.stream import Stream
 from autoj_reward.models import context_asked
 from autoj_reward.types import Candidate, Judgement
 
@@ -45,6 +47,18 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a row for the figures: no text. query: its digest. values: the rating of each
+    response, the correct ones first; None where the judge abstained."""
+
+    id: str | int | None
+    query: bytes
+    subset: str
+    correct: int
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """Of one row in Ties: whether every correct response stands above every wrong one; how far the
     correct ones lie apart; how far the lowest of them lies above the highest wrong one."""
@@ -59,33 +73,31 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     checked = load_config(BestOfFourConfig, config, sets)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
-    rows = drawn(read_choices(data, wanted), checked.sample, checked.seed)
-    asked = [Candidate(r.query, text, context=r.context) for r in rows for text in r.responses]
-    found = rate_all(checked.judge, journal_path(checked, result), asked, "rating")
-    values = _by_row(rows, found, checked.view)
-    content = figures(rows, values, checked.draws)
-    content["cost"] = judging_cost(found)
-    kept = [
-        {
-            "line": row.line,
-            "id": row.id,
-            "group": row.subset,
-            "query": row.query,
-            "responses": row.responses,
-            "correct": row.correct,
-            "ratings": own,
-        }
-        for row, own in zip(rows, values, strict=True)
-    ]
-    save(result, "best-of-four", checked, checked.judge, {"data": data}, content, kept)
+    choices = Measured(read_choices(data, wanted), checked.sample, checked.seed)
+    rows: list[Kept] = []
+    cost = Cost()
+    with writing_rows(result) as write:
+
+        def done(row: Choice, found: list[Judgement]) -> None:
+            values = tuple(judgement.view(checked.view) for judgement in found)
+            write(_row(row, values))
+            cost.add(found)
+            rows.append(Kept(row.id, digest(row.query), row.subset, row.correct, values))
+
+        total = sum(len(row.responses) for row in choices)
+        asked = ((row, _candidates(row)) for row in choices)
+        rate_each(checked.judge, journal_path(checked, result), asked, done, "rating", total)
+        content = figures(rows, checked.draws)
+    content["cost"] = cost.figures()
+    save(result, "best-of-four", checked, checked.judge, {"data": data}, content)
     for name, own in content["groups"].items():
         print(f"{name:<24}{own['n']:>6}{own['accuracy']:>9.2f}")
     print(f"{'mean of subsets':<30}{content['overall']['accuracy']:>9.2f}\nresult: {result}")
     return 0
 
 
-def read_choices(source: str, asked: Sequence[Asked] = ()) -> tuple[Choice, ...]:
-    """The rows of a file; InputError names every bad one."""
+def read_choices(source: str, asked: Sequence[Asked] = ()) -> Stream[Choice]:
+    """The rows of a file."""
     seen = Unique()
 
     def build(line: int, row: Fields) -> Choice:
@@ -98,7 +110,7 @@ def read_choices(source: str, asked: Sequence[Asked] = ()) -> tuple[Choice, ...]
         known = check.context(row, asked)
         return Choice(line, name, query, subset, (*right, *wrong), len(right), known)
 
-    return read_strict(source, build)
+    return strictly(source, build)
 
 
 def credit(values: Values, correct: int) -> float:
@@ -149,31 +161,31 @@ def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | 
     return float(np.dot((0.3, 0.3, 0.2, 0.2, 0.01), means))
 
 
-def figures(rows: Sequence[Choice], values: Sequence[Values], intervals: Draws) -> Figures:
+def figures(rows: Sequence[Kept], intervals: Draws) -> Figures:
     """Accuracy of every subset in percent, and the mean over subsets."""
     names = list(dict.fromkeys(row.subset for row in rows))
     groups: Figures = {}
     for name in names:
-        own = [i for i, row in enumerate(rows) if row.subset == name]
-        abstained = sum(value is None for i in own for value in values[i])
+        own = [row for row in rows if row.subset == name]
+        abstained = sum(value is None for row in own for value in row.values)
         groups[name] = {"n": len(own), "abstained": abstained}
         if name == TIES:
-            groups[name] |= _ties([rows[i] for i in own], [values[i] for i in own], intervals)
+            groups[name] |= _ties(own, intervals)
         else:
-            credits = [credit(values[i], rows[i].correct) for i in own]
+            credits = [credit(row.values, row.correct) for row in own]
             groups[name] |= intervals.percent(
-                "accuracy", share(credits), [rows[i].query for i in own]
+                "accuracy", share(credits), [row.query for row in own]
             )
     known = [g["accuracy"] for g in groups.values() if g["accuracy"] is not None]
     mean = round(float(np.mean(known)), 2) if known else None
     return {"overall": {"n": len(rows), "accuracy": mean}, "groups": groups}
 
 
-def _ties(rows: Sequence[Choice], values: Sequence[Values], intervals: Draws) -> Figures:
+def _ties(rows: Sequence[Kept], intervals: Draws) -> Figures:
     sides: dict[str, dict[str, Spread | None]] = {"ref": {}, "tied": {}}
-    for row, own in zip(rows, values, strict=True):
+    for row in rows:
         if match := TIES_ID.fullmatch(str(row.id)):
-            sides[match[1]][match[2]] = spread(own, row.correct)
+            sides[match[1]][match[2]] = spread(row.values, row.correct)
     both = [name for name in sides["ref"] if name in sides["tied"]]
     pairs = [(sides["ref"][name], sides["tied"][name]) for name in both]
 
@@ -183,6 +195,17 @@ def _ties(rows: Sequence[Choice], values: Sequence[Values], intervals: Draws) ->
     return {"pairs": len(pairs)} | intervals.percent("accuracy", statistic, both)
 
 
-def _by_row(rows: Sequence[Choice], found: Sequence[Judgement], view: str) -> list[list[Any]]:
-    answers = iter(found)
-    return [[next(answers).view(view) for _ in row.responses] for row in rows]
+def _candidates(row: Choice) -> list[Candidate]:
+    return [Candidate(row.query, text, context=row.context) for text in row.responses]
+
+
+def _row(row: Choice, values: Values) -> dict[str, Any]:
+    return {
+        "line": row.line,
+        "id": row.id,
+        "group": row.subset,
+        "query": row.query,
+        "responses": row.responses,
+        "correct": row.correct,
+        "ratings": values,
+    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,22 +18,31 @@ MARKUP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |> |\|)|\*\*[^*\n]+\*\*|```"
 """Headings, list items, quotes, table rows, bold text and code fences of Markdown."""
 BINS = 10
 DECIDED = (Verdict.FIRST, Verdict.SECOND)
-Responses = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """Probabilities of the verdicts, by name, that a verdict was read from, and the human label as
+    that order shows it."""
+
+    shares: dict[str, float]
+    verdict: Verdict
+    label: Verdict
 
 
 def leaning(
-    measure: Callable[[str], float],
-    responses: Sequence[Responses],
+    sizes: Sequence[tuple[float, float]],
     verdicts: Sequence[Verdict],
     labels: Sequence[Verdict],
 ) -> dict[str, Any]:
     """How often the response with more of something wins, for the judge and for the humans.
 
-    Over pairs that differ in it. judge_share, human_share: of decided verdicts, the percentage for
-    the response with more. agreement_more, agreement_less: percentage of agreement where humans
-    prefer the response with more, and with less; their difference is the bias that costs accuracy.
+    sizes: how much each response of a pair has; only pairs that differ count. judge_share,
+    human_share: of decided verdicts, the percentage for the response with more. agreement_more,
+    agreement_less: percentage of agreement where humans prefer the response with more, and with
+    less; their difference is the bias that costs accuracy.
     """
-    more = [_more(measure(first), measure(second)) for first, second in responses]
+    more = [_more(first, second) for first, second in sizes]
     judge = [v is m for v, m in zip(verdicts, more, strict=True) if m and v in DECIDED]
     rows = [
         (label is m, verdict is label)
@@ -58,16 +68,23 @@ def markup(text: str) -> float:
     return len(MARKUP.findall(text))
 
 
-def calibration(orders: Sequence[tuple[Judgement, Verdict]]) -> dict[str, Any]:
+def sure(judgement: Judgement, label: Verdict) -> Sure | None:
+    """Of a judgement of one order; None unless its verdict was read as probabilities."""
+    found = dict(judgement.confidence or ())
+    mass = sum(found.values())
+    if not judgement.verdict or mass <= 0:
+        return None
+    return Sure({name: p / mass for name, p in found.items()}, judgement.verdict, label)
+
+
+def calibration(orders: Sequence[Sure]) -> dict[str, Any]:
     """Whether the probability of a verdict is how often it is right.
 
-    orders: each judgement of one order with the human label as that order shows it. Only
-    judgements whose verdict was read as probabilities count. Bins of equal width; ece: expected
-    calibration error, the mean gap of confidence and accuracy over bins, weighted by size.
-    brier: mean squared error of the three probabilities against the label, 0..2.
+    Bins of equal width; ece: expected calibration error, the mean gap of confidence and accuracy
+    over bins, weighted by size. brier: mean squared error of the three probabilities against the
+    label, 0..2.
     """
-    read = [(_shares(j), j.verdict, label) for j, label in orders if j.verdict and j.confidence]
-    rows = [(shares[str(v)], v is label) for shares, v, label in read if shares]
+    rows = [(one.shares[str(one.verdict)], one.verdict is one.label) for one in orders]
     if not rows:
         return {"n": 0, "ece": None, "brier": None, "bins": []}
     bins: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
@@ -86,9 +103,8 @@ def calibration(orders: Sequence[tuple[Judgement, Verdict]]) -> dict[str, Any]:
     ece = sum(b["n"] * abs(b["confidence"] - b["accuracy"]) for b in table) / len(rows)
     brier = np.mean(
         [
-            sum((shares.get(str(v), 0.0) - (v is label)) ** 2 for v in LABELS)
-            for shares, _, label in read
-            if shares
+            sum((one.shares.get(str(v), 0.0) - (v is one.label)) ** 2 for v in LABELS)
+            for one in orders
         ]
     )
     return {"n": len(rows), "ece": round(ece, 4), "brier": round(float(brier), 4), "bins": table}
@@ -116,12 +132,6 @@ def _more(first: float, second: float) -> Verdict | None:
     if first == second:
         return None
     return Verdict.FIRST if first > second else Verdict.SECOND
-
-
-def _shares(judgement: Judgement) -> dict[str, float]:
-    found = dict(judgement.confidence or ())
-    mass = sum(found.values())
-    return {name: p / mass for name, p in found.items()} if mass > 0 else {}
 
 
 def _percent(hits: Sequence[bool]) -> float | None:

@@ -23,7 +23,8 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.graded import GradedData
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.rows import Rows, read_rows
+from autoj_reward.io.rows import Rows, gathered, read_rows
+from autoj_reward.io.stream import Stream
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat
 from autoj_reward.types import Verdict
@@ -136,11 +137,14 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
 
 
 def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Rows[Compared]:
+    """All of `compared` at once."""
+    return gathered(compared(source, fmt, margins=margins))
+
+
+def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[Compared]:
     """Human-labelled pairs of a file; malformed rows are named by line and left out.
 
     margins: read the field `margin` of the rows that have it.
-
-    Raises InputError if the source as a whole cannot be read.
     """
 
     def build(line: int, value: Any) -> Compared:
@@ -172,7 +176,7 @@ def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Ro
         margin = _margin(row) if margins and "margin" in row else None
         return Compared(source, line, query, (first, second), label, judgement, margin)
 
-    return read_rows(source, build, ())
+    return Stream(source, build)
 
 
 def swapped(row: Compared, fmt: JudgeFormat) -> Compared:

@@ -8,18 +8,18 @@ from typing import Any
 
 from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.labelled import LABELS, read_compared
+from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
+    Measured,
     Unique,
     choice,
     group,
-    read_strict,
     row_id,
+    strictly,
 )
 from autoj_reward.io.checks import context, text
-from autoj_reward.io.rows import require_usable
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict
 
@@ -71,8 +71,15 @@ OTHER = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 
 
-def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> tuple[Pair, ...]:
-    """The pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
+def read_pairs(
+    source: str,
+    form: str,
+    asked: Sequence[Asked] = (),
+    sample: int | None = None,
+    seed: int = 0,
+) -> Measured[Pair]:
+    """The pairs of a file of one of the `FORMS`, or `labelled`, which brings no context; all, or a
+    sample.
 
     RewardBench's chosen response stands first, which both orders of a comparison make up for.
     Bad rows of `labelled`, of which published files have some, are named and left out; otherwise
@@ -80,12 +87,8 @@ def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> tuple[Pai
     stand twice. ConfigError for an unknown form.
     """
     if form == OTHER:
-        rows = read_compared(source, load_format("autoj-en"))
-        require_usable(rows, source)
-        return tuple(
-            Pair(row.line, row.query, row.responses, row.label, "all", None, {})
-            for row in rows.rows
-        )
+        rows = compared(source, load_format("autoj-en"))
+        return Measured(rows.mapped(_labelled), sample, seed, strict=False)
     if form not in FORMS:
         raise ConfigError(f"--format {form}: name one of {', '.join([*FORMS, OTHER])}")
     seen, known = Unique(), FORMS[form]
@@ -99,7 +102,11 @@ def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> tuple[Pai
         about, title = context(row, asked), _group(row, known.group)
         return Pair(line, query, (first, second), label, title, name, kept, about)
 
-    return read_strict(source, build)
+    return Measured(strictly(source, build), sample, seed)
+
+
+def _labelled(row: Compared) -> Pair:
+    return Pair(row.line, row.query, row.responses, row.label, "all", None, {})
 
 
 def _group(row: Fields, field: str) -> str:

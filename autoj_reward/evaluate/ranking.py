@@ -15,11 +15,11 @@ from scipy.stats import rankdata
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, EngineUnavailable
-from autoj_reward.evaluate.ask import rate_all, require_protocol
+from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import RankingConfig
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
 from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
-from autoj_reward.evaluate.results import beside, journal_path, judging_cost, save
+from autoj_reward.evaluate.results import Cost, beside, journal_path, save
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
 from autoj_reward.io.chart import scatter
@@ -56,10 +56,7 @@ def ranking(
     known = read_leaderboard(leaderboard, checked.column, outputs)
     require_protocol(checked.judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
-    # All systems of an instruction together: they share its prefix in the judge's cache.
-    asked = [Candidate(text, outputs[system][text]) for text in instructions for system in outputs]
-    found = rate_all(checked.judge, journal_path(checked, result), asked, "rating systems")
-    ratings = by_system(found, len(outputs), checked.view)
+    ratings, cost = rate(outputs, instructions, checked, result)
     means = {name: mean(own) for name, own in zip(outputs, ratings, strict=True)}
     if silent := [name for name, rating in means.items() if rating is None]:
         raise EngineUnavailable(
@@ -73,16 +70,34 @@ def ranking(
     content["instructions"] = len(instructions)
     content["over_instructions"] = over_instructions(ratings, standings, intervals)
     _add_own_intervals(content["systems"], outputs, ratings, intervals)
-    content["cost"] = judging_cost(found)
+    content["cost"] = cost.figures()
     sources = {"data": data, "leaderboard": leaderboard}
     return _finish(result, checked, None, sources, content, standings)
 
 
-def by_system(found: Sequence[Judgement], systems: int, view: str) -> Ratings:
-    """Judgements of every system on one instruction after another, as an array."""
-    values = [judgement.view(view) for judgement in found]
-    numbers = np.array([np.nan if value is None else value for value in values], dtype=float)
-    return numbers.reshape(-1, systems).T
+def rate(
+    outputs: dict[str, dict[str, str]],
+    instructions: Sequence[str],
+    config: RankingConfig,
+    result: str,
+) -> tuple[Ratings, Cost]:
+    """The rating of every system on every instruction; of a judgement nothing else is kept."""
+    ratings = np.full((len(outputs), len(instructions)), np.nan)
+    cost = Cost()
+
+    def done(place: int, found: list[Judgement]) -> None:
+        values = (judgement.view(config.view) for judgement in found)
+        ratings[:, place] = [np.nan if value is None else value for value in values]
+        cost.add(found)
+
+    # All systems of an instruction together: they share its prefix in the judge's cache.
+    asked = (
+        (place, [Candidate(text, own[text]) for own in outputs.values()])
+        for place, text in enumerate(instructions)
+    )
+    journal = journal_path(config, result)
+    rate_each(config.judge, journal, asked, done, "rating systems", ratings.size)
+    return ratings, cost
 
 
 def figures(standings: Sequence[Standing], intervals: Draws) -> Figures:

@@ -9,7 +9,8 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.io.files import write_json, write_jsonl
+from autoj_reward.io.claims import alone
+from autoj_reward.io.files import Lines, write_json, write_jsonl, writing_jsonl
 from autoj_reward.io.plain import to_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
@@ -36,16 +38,43 @@ def beside(result: str, ending: str) -> Path:
     return path.with_name(path.name.removesuffix(".json") + ending)
 
 
-def judging_cost(judgements: Sequence[Judgement]) -> Figures:
-    """Judgements, how they ended, and the mean cost of one: tokens, and seconds in the replica."""
-    n = len(judgements)
-    total = asdict(sum((judgement.usage for judgement in judgements), Usage()))
-    return {
-        "judgements": n,
-        "outcomes": dict(Counter(judgement.outcome.value for judgement in judgements)),
-        "forced": sum(judgement.forced for judgement in judgements),
-        "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
-    }
+class Cost:
+    """Of judgements, none of which it keeps: how many, how they ended, and what they took."""
+
+    def __init__(self) -> None:
+        self._outcomes: Counter[str] = Counter()
+        self._forced, self._usage = 0, Usage()
+
+    def add(self, judgements: Iterable[Judgement]) -> None:
+        for judgement in judgements:
+            self._outcomes[judgement.outcome.value] += 1
+            self._forced += judgement.forced
+            self._usage += judgement.usage
+
+    def figures(self) -> Figures:
+        """With the mean cost of a judgement: tokens, and seconds in the replica."""
+        n, total = self._outcomes.total(), asdict(self._usage)
+        return {
+            "judgements": n,
+            "outcomes": dict(self._outcomes),
+            "forced": self._forced,
+            "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
+        }
+
+
+def judging_cost(judgements: Iterable[Judgement]) -> Figures:
+    """The `Cost` of judgements that are there already."""
+    cost = Cost()
+    cost.add(judgements)
+    return cost.figures()
+
+
+@contextmanager
+def writing_rows(result: str) -> Iterator[Lines]:
+    """What writes the judged rows that go beside a result; they are there, whole, once the block
+    has ended without an error. ConfigError while another process writes the same result."""
+    with alone(Path(result)), writing_jsonl(beside(result, ".rows.jsonl")) as write:
+        yield write
 
 
 def save(

@@ -5,14 +5,16 @@ Scenario groups go by their published titles (paper, Table 1).
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.io.rows import read_rows, require_clean
+from autoj_reward.io.rows import gathered, require_clean
+from autoj_reward.io.stream import Stream, look_through
 from autoj_reward.scenarios.registry import load_scenarios
 
 Fields = dict[str, Any]
@@ -39,9 +41,48 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]:
     """A record of every row. InputError names every bad row with line, field and value."""
-    rows = read_rows(source, lambda line, value: build(line, check.own_fields(value)), ())
+    rows = gathered(strictly(source, build))
     require_clean(rows)
     return rows.rows
+
+
+class Measured(Generic[T]):
+    """The rows that are measured, read anew each time, so that none needs to be kept: every usable
+    row of a stream, or `sample` of them drawn with the seed, in their order.
+
+    All are read once before, to count them and to find the bad ones: with strict, InputError names
+    every one; else they are named and left out, and InputError says if none is left.
+    """
+
+    def __init__(
+        self, rows: Stream[T], sample: int | None = None, seed: int = 0, strict: bool = True
+    ) -> None:
+        count = 0
+
+        def one_more(_row: T) -> None:
+            nonlocal count
+            count += 1
+
+        look_through(rows, strict, one_more)
+        every = range(count)
+        self._rows = rows
+        self._places = every if sample is None else frozenset(drawn(every, sample, seed))
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[T]:
+        return (row for at, row in enumerate(self._rows.usable()) if at in self._places)
+
+
+def strictly(source: str, build: Callable[[int, Fields], T]) -> Stream[T]:
+    """The records of a source whose rows are objects with text for keys."""
+    return Stream(source, lambda line, value: build(line, check.own_fields(value)))
+
+
+def digest(query: str) -> bytes:
+    """What tells a query from others and is short, however long the query is."""
+    return hashlib.sha256(query.encode("utf-8", "surrogatepass")).digest()
 
 
 def texts(row: Fields, field: str) -> tuple[str, ...]:
@@ -92,28 +133,32 @@ def row_id(row: Fields, field: str) -> str | int | None:
 
 
 def read_answers(
-    source: str, data: str, rows: Sequence[Fields], build: Callable[[Fields], T]
+    source: str, data: str, rows: Iterable[Fields], build: Callable[[Fields], T]
 ) -> tuple[T, ...]:
     """A record of every row of a file of answers, one for each row of the data.
 
-    rows: of each row of the data, the fields that name it; an answer that has them too, or the
-        row's place from 0 as `idx` or `meta.idx`, must be in the same order.
+    rows: of each row of the data, the fields that name it, read beside the answers; an
+        answer that has them too, or the row's place from 0 as `idx` or `meta.idx`, must be in the
+        same order.
     InputError names the row that is bad, missing, too many or of another order.
     """
-    place = iter(range(len(rows)))
+    places, wanted = enumerate(rows), 0
 
     def checked(line: int, row: Fields) -> T:
-        if (at := next(place, None)) is not None:
-            _in_order(row, at, rows[at])
+        nonlocal wanted
+        if (at := next(places, None)) is not None:
+            wanted += 1
+            _in_order(row, *at)
         return build(row)
 
     found = read_strict(source, checked)
-    if len(found) != len(rows):
-        row = min(len(found), len(rows)) + 1
-        short = len(found) < len(rows)
+    wanted += sum(1 for _ in places)
+    if len(found) != wanted:
+        row = min(len(found), wanted) + 1
+        short = len(found) < wanted
         what = f"no answer for row {row}" if short else f"row {row} answers no row"
         raise InputError(
-            f"{source}: {len(found)} rows for the {len(rows)} rows of {data}: {what}; give one "
+            f"{source}: {len(found)} rows for the {wanted} rows of {data}: {what}; give one "
             "answer for each row, in the same order"
         )
     return found

@@ -7,7 +7,7 @@ The subsets and weights are those of rewardbench 0.1.4 (`constants.py`, `EXAMPLE
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from autoj_reward.evaluate.intervals import Draws, Figures, ratio
 from autoj_reward.types import Verdict
@@ -49,7 +49,7 @@ POINTS = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
 
 
 def sections(
-    subsets: Sequence[str], verdicts: Sequence[Verdict], queries: Sequence[str], draws: Draws
+    subsets: Sequence[str], verdicts: Sequence[Verdict], queries: Sequence[Hashable], draws: Draws
 ) -> Figures:
     """Each section's score in percent over those of its subsets that have rows; with rows of all
     sections also their mean, RewardBench's score. Nothing for rows of no such subset.

@@ -77,6 +77,16 @@ def judged_by(
         os.close(held)
 
 
+@contextmanager
+def alone(result: Path) -> Iterator[None]:
+    """Hold a file that no other process is to write meanwhile; errors as of `judged_by`."""
+    held = _locked(result.with_name(f".{result.name}{CLAIM}"), result)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
 def holder(path: Path) -> int | None:
     """The process of this machine that holds a claim: another one than this, or None. It only
     looks; a process that holds a claim itself must not, since any close ends its locks."""

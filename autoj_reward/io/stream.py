@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from tempfile import NamedTemporaryFile
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from tqdm import tqdm
 
@@ -20,6 +20,7 @@ from autoj_reward.io.sources import numbered
 from autoj_reward.types import BadRow
 
 T = TypeVar("T")
+S = TypeVar("S")
 LISTED = 20
 KEPT = 1000
 """Bad rows that are kept with what is wrong with them; all are counted, and named as they come."""
@@ -39,6 +40,7 @@ class Stream(Generic[T]):
         self.name = "<stdin>" if source == "-" else source
         self._source, self._build, self._required = source, build, tuple(required)
         self._first, self._last = 0, sys.maxsize
+        self._of: Stream[Any] | None = None
         if source == "-":
             copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
             weakref.finalize(self, copy.close)
@@ -62,8 +64,19 @@ class Stream(Generic[T]):
 
     def part(self, first: int, last: int) -> Stream[T]:
         """The rows from one place up to another, which is left out; the first has place 0."""
-        own = copy.copy(self)
+        own = self._again()
         own._first, own._last = first, last
+        return own
+
+    def mapped(self, made: Callable[[T], S]) -> Stream[S]:
+        """What is made of each usable row."""
+        own, build = cast("Stream[S]", self._again()), self._build
+        own._build = lambda line, value: made(build(line, value))
+        return own
+
+    def _again(self) -> Stream[T]:
+        own = copy.copy(self)
+        own._of = self  # whose temporary file it reads
         return own
 
     def usable(self) -> Iterator[T]:

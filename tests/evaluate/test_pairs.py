@@ -11,8 +11,9 @@ import pytest
 
 from autoj_reward import cli
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate import checks
-from autoj_reward.evaluate.pair_files import read_pairs
+from autoj_reward.evaluate import checks, pairs
+from autoj_reward.evaluate.pair_figures import Kept, Said
+from autoj_reward.evaluate.pair_files import Pair, read_pairs
 from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
 from autoj_reward.io.checks import BadField
@@ -129,6 +130,24 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert evaluate(*command) == 0
     asked = log.read_text().splitlines()
     assert len(asked) == len(set(asked)) == 12
+
+
+def test_a_run_that_breaks_off_leaves_no_rows(tmp_path: Path) -> None:
+    """Rows are written as they are judged, and stand there only once all are."""
+    data = write(tmp_path / "p.jsonl", [pair("planning", n) for n in range(4)])
+    out = tmp_path / "out.json"
+    script = ["--set", "judge.script={fail: {short 2: unavailable}}", "--set", "repeats=2"]
+
+    def broken(pair: Pair, said: Said) -> Kept:
+        raise InputError("no more of it")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "keep", broken)
+        assert evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *script) == 1
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left <= {"p.jsonl", ".out.json.claim", "out.journal.sqlite"}
+    assert not evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *script)
+    assert len(load_rows(str(out))) == 4
 
 
 def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
@@ -330,7 +349,7 @@ def test_calibration_by_hand() -> None:
         (sure(Verdict.FIRST, 0.4, 0.05, 0.05), Verdict.SECOND),  # 0.8 once it is normalised
         (Judgement(Outcome.OK, verdict=Verdict.TIE), Verdict.TIE),  # written, not read
     ]
-    found = checks.calibration(orders)
+    found = checks.calibration([one for order in orders if (one := checks.sure(*order))])
     assert (found["n"], found["ece"]) == (2, 0.3)
     assert found["brier"] == pytest.approx((0.04 + 0.01 + 0.01 + 0.64 + 0.81 + 0.01) / 2)
     assert found["bins"] == [{"from": 0.8, "n": 2, "confidence": 0.8, "accuracy": 0.5}]

@@ -18,18 +18,22 @@ import pytest
 from autoj_reward import cli
 from autoj_reward.config import ScoreConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.io.claims import CLAIM, claim, judged_by
+from autoj_reward.io.claims import CLAIM, alone, claim, judged_by
 from autoj_reward.io.claims import holder as holder_of
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from autoj_reward.config import ScoreConfig
-from autoj_reward.io.claims import claim, judged_by
+from autoj_reward.io.claims import alone, claim, judged_by
 
 output, result = map(Path, sys.argv[1:3])
 if sys.argv[3] == "judged_by":
     with judged_by("judge", output, result):
+        print("holds", flush=True)
+        sys.stdin.read()
+if sys.argv[3] == "alone":
+    with alone(result):
         print("holds", flush=True)
         sys.stdin.read()
 claim(output, ScoreConfig(), set())
@@ -52,6 +56,9 @@ def holder(output: Path, result: Path, how: str) -> Iterator[subprocess.Popen[st
 def take(output: Path, result: Path, how: str) -> None:
     if how == "claim":
         claim(output, ScoreConfig(), set())
+    elif how == "alone":
+        with alone(result):
+            pass
     else:
         with judged_by("judge", output, result):
             pass
@@ -59,7 +66,12 @@ def take(output: Path, result: Path, how: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("folder/summary.json", "judged_by"), ("scored.jsonl", "judged_by"), ("folder/x", "claim")],
+    [
+        ("folder/summary.json", "judged_by"),
+        ("scored.jsonl", "judged_by"),
+        ("folder/x", "claim"),
+        ("result.json", "alone"),
+    ],
 )
 def test_two_runs_at_once_are_refused_and_a_killed_one_holds_nothing(
     tmp_path: Path, name: str, how: str

@@ -509,6 +509,9 @@ def test_rows_on_standard_input_are_read_as_often_as_needed(
     assert [row.query for row in stream.usable()] == ["a", "b"]
     left_out = look_through(stream)
     assert (left_out.count, str(left_out.first[0])[:10]) == (1, "<stdin>:2:")
+    made = stream.mapped(lambda row: row.query.upper()).part(2, 3)
+    del stream  # whose temporary file the others read
+    assert list(made) == ["B"]
 
 
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
