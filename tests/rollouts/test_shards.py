@@ -199,10 +199,7 @@ def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
 def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> None:
     alone, job = Job(tmp_path / "alone", MANY, {}), sharded(tmp_path / "shards", MANY, SLOW)
     assert alone.run() == 0
-    driver = started(job)
-    while len(judged(job.log)) < 0.6 * 8 * len(MANY):
-        assert driver.poll() is None
-        time.sleep(0.01)
+    driver = started(job, 0.6)
     driver.kill()
     driver.wait()
     assert not (job.output / "selections.jsonl").exists()
@@ -216,10 +213,7 @@ def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> Non
 def test_a_killed_node(tmp_path: Path, joined: Nodes) -> None:
     alone, job = Job(tmp_path / "alone", MANY, {}), sharded(tmp_path / "shards", MANY, SLOW)
     assert alone.run() == 0
-    driver = started(job)
-    while len(judged(job.log)) < 0.3 * 8 * len(MANY):
-        assert driver.poll() is None
-        time.sleep(0.01)
+    driver = started(job, 0.3)
     joined.lose_one()
     assert driver.wait() == 0
     assert untimed(job)[0] == untimed(alone)[0]
@@ -229,9 +223,14 @@ def test_a_killed_node(tmp_path: Path, joined: Nodes) -> None:
 SLOW = {"latency_s": 0.05, "concurrent": 4}
 
 
-def started(job: Job) -> subprocess.Popen[bytes]:
+def started(job: Job, share: float) -> subprocess.Popen[bytes]:
+    """A job over MANY that is under way and has judged so much of it."""
     command = [sys.executable, "-m", "autoj_reward.cli", *job.arguments]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    while len(judged(job.log)) < share * 8 * len(MANY):
+        assert driver.poll() is None
+        time.sleep(0.01)
+    return driver
 
 
 def require_asked_once(job: Job, alone: Job) -> None:
