@@ -17,12 +17,12 @@ from typing import Any
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JUDGE, load_config
-from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.edge.server import EdgeConfig, listen, make_edge
 from autoj_reward.edge.several import Several
 from autoj_reward.edge.sharing import Plan
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import AutojError, ConfigError
+from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import LOG, log_to_stderr
 from autoj_reward.models import format_of
 from autoj_reward.trainer.reward import RewardModel

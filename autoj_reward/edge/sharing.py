@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_reward
 from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig
-from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.edge.metrics import FOLDER
 from autoj_reward.edge.server import Edge, EdgeConfig, make_edge
 from autoj_reward.errors import AutojError
 from autoj_reward.extras import from_extras
+from autoj_reward.garbage import seldom_collected
 from autoj_reward.journal import Journal
 from autoj_reward.logs import LOG, log_to_stderr
 from autoj_reward.models import compares, critiques_of

@@ -15,9 +15,9 @@ from contextlib import nullcontext
 
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
-from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.edge.http import make_app
 from autoj_reward.edge.responses import App, Message
+from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import log_to_stderr
 from experiments.faults.chaos import bare
 from experiments.faults.chaos.server import HEADERS, TOKEN

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig, load_config
-from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
+from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.io.stream import LeftOut, Stream, look_through

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.edge.garbage import seldom_collected
 from autoj_reward.errors import ConfigError, InputError, OutputError
 from autoj_reward.extras import from_extras
+from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.files import write_json
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.judge.make import judge_name

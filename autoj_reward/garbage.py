@@ -1,4 +1,4 @@
-"""Python's garbage collector in a process that holds thousands of requests at a time."""
+"""Python's garbage collector where thousands of requests or candidates are under way."""
 
 from __future__ import annotations
 
