@@ -60,7 +60,7 @@ def test_judgements_of_rows_that_are_done_are_not_held(
     held: list[int] = []
 
     def alive() -> int:
-        return sum(isinstance(one, Judgement) for one in gc.get_objects())
+        return sum(type(one) is Judgement for one in gc.get_objects())
 
     def counted(self: Cost, judgements: Iterable[Judgement]) -> None:
         nonlocal calls
