@@ -24,8 +24,10 @@ FRAMEWORKS_BEFORE := verifiers==0.2.1
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
-# A process and a thread a core; each process takes a gigabyte. An engine has all cores to itself.
+# A process and a thread a core; each process takes a gigabyte.
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
+# Ray and engines start on one core, so two test files at a time on a CPU; a GPU has room for one.
+IN_TURN := $(BIN)/pytest $(if $(filter cpu,$(ACCELERATOR)),-n logical --maxprocesses 2 --dist loadfile)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
 .PHONY: help best-of-32 quick test chaos gpu-figures test-trl test-client test-frameworks check lint types \
@@ -45,7 +47,7 @@ quick: model  ## Run the tests that start no engine, train nothing and install n
 
 test: model  ## Run all tests but test-client's
 	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY)
-	@$(BIN)/pytest -m 'engine or gpu' $(ARGS) $(IF_ANY)
+	@$(IN_TURN) -m 'engine or gpu' $(ARGS) $(IF_ANY)
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)

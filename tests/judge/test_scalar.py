@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -304,24 +305,25 @@ async def test_the_fake_scorer_takes_one_response() -> None:
 
 @pytest.mark.engine
 @pytest.mark.timeout(600)
-def test_vllm_on_ray_scores_as_transformers(
-    classifier: Path, smollm2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_on_ray_scores_as_transformers(classifier: Path, smollm2: Any, tmp_path: Path) -> None:
     """Also where the pad token ends the text: the score is read before it, as in training."""
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    from autoj_reward.replicas.cluster import Cluster
+
     padded = altered(classifier, tmp_path / "padded", pad_token_id=2)
     own = tmp_path / "format.yaml"
     template = "{query}\n{response}<|im_end|><|im_end|>"
     own.write_text(json.dumps({"name": "own", "kind": "scalar", "template": template}))
+    configs = config_of(classifier), config_of(padded, format=str(own))
 
     async def scores(config: JudgeConfig) -> list[float | None]:
-        async with open_judge(config) as reward:
+        async with open_judge(config, cluster=cluster) as reward:
             found = await reward.rate([Candidate(QUERY, response) for response in RESPONSES])
         assert [j.outcome for j in found] == [Outcome.OK] * len(RESPONSES)
         return [j.view("expected") for j in found]
 
-    for config in (config_of(classifier), config_of(padded, format=str(own))):
-        there = asyncio.run(scores(config))
+    with closing(Cluster()) as cluster:
+        found = [asyncio.run(scores(config)) for config in configs]
+    for config, there in zip(configs, found, strict=True):
         here = asyncio.run(judged(config.model_copy(update={"kind": "transformers"}), *RESPONSES))
         assert there == pytest.approx([j.view("expected") for j in here], abs=1e-3)
     end = smollm2.convert_tokens_to_ids("<|im_end|>")
