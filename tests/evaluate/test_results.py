@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def candidates(number: int) -> dict[str, Any]:
     return {"scenario": "planning", "prompt": f"q {number}", "outputs": ["a", "bb"]}
 
 
-ROW_OF = {
+ROW_OF: dict[str, Callable[[int], dict[str, Any]]] = {
     "eval-p": partial(pair, "planning"),
     "best-of-four": choice,
     "eval-c": critique,
