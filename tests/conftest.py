@@ -27,7 +27,7 @@ def prepare() -> None:
     settings.register_profile("shared machine", deadline=None)
     settings.load_profile("shared machine")
     # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.
-    ssl.create_default_context = cache(ssl.create_default_context)
+    ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
     gc.disable()
 
 

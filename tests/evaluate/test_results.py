@@ -20,6 +20,13 @@ FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=5"]
 ROWS = 300
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_was_there_before() -> None:
+    """The objects of other tests and modules are frozen, and so not among those counted below."""
+    gc.collect()
+    gc.freeze()
+
+
 def inputs(task: str, folder: Path) -> list[str]:
     """The flags of a task with so many rows of two responses each."""
     if task == "ranking":
