@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,16 +56,36 @@ class JobSpeedConfig(StudyConfig):
     concurrent: int = Field(8, ge=1)
 
 
-def rows(config: JobSpeedConfig, queries: int) -> Iterator[dict[str, Any]]:
-    """Queries whose responses differ, of about as many words; log-probabilities break ties."""
-    for query in range(queries):
+def write_rows(folder: Path, queries: int, candidates: int, words: int) -> None:
+    """A job's input: queries whose responses differ, of about as many words; log-probabilities
+    break ties."""
+
+    def row(query: int) -> dict[str, Any]:
         responses = [
-            f"{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(config.words))
-            for n in range(config.candidates)
+            f"{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(words))
+            for n in range(candidates)
         ]
-        logprobs = [-float(n) for n in range(config.candidates)]
+        logprobs = [-float(n) for n in range(candidates)]
         text = f"Query {query}: why is the sky blue?"
-        yield {"query": text, "responses": responses, "logprobs": logprobs}
+        return {"query": text, "responses": responses, "logprobs": logprobs}
+
+    write_jsonl(folder / "in.jsonl", map(row, range(queries)))
+
+
+def started(folder: Path, **job: Any) -> subprocess.Popen[bytes]:
+    """`autoj best-of-n` on the folder's input, its results in `out`."""
+    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | job
+    config = folder / "job.yaml"
+    config.write_text(yaml.safe_dump(named), encoding="utf-8")
+    typed = [sys.executable, "-m", "autoj_reward.cli", "best-of-n", "--config", str(config)]
+    with (folder / "told").open("w") as told:
+        return subprocess.Popen(typed, stdout=told, stderr=told)
+
+
+def ended(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait for a job's end. EngineError if it failed."""
+    if process.wait():
+        raise EngineError(f"the job failed: {(folder / 'told').read_text()[-2000:]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +98,25 @@ class Ran:
 
 
 def ran(folder: Path, **job: Any) -> Ran:
-    """Run a job with its results in `out`. EngineError if it fails."""
-    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | job
-    (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
-    typed = [sys.executable, "-m", "autoj_reward.cli", "best-of-n"]
-    started, cpu = time.monotonic(), dict[psutil.Process, float]()
-    with (folder / "told").open("w") as told:
-        process = subprocess.Popen(
-            [*typed, "--config", str(folder / "job.yaml")], stdout=told, stderr=told
-        )
-        own = psutil.Process(process.pid)
-        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-            for one in family([own]) - {own}:
-                with suppress(psutil.NoSuchProcess):
-                    cpu[one] = sum(one.cpu_times()[:2])
-            time.sleep(0.2)
-    _, status, used = ended
+    """Run a job to its end. EngineError if it fails."""
+    began, cpu = time.monotonic(), dict[psutil.Process, float]()
+    process = started(folder, **job)
+    own = psutil.Process(process.pid)
+    while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+        for one in family([own]) - {own}:
+            with suppress(psutil.NoSuchProcess):
+                cpu[one] = sum(one.cpu_times()[:2])
+        time.sleep(0.2)
+    _, status, used = over
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise EngineError(f"the job failed: {(folder / 'told').read_text()[-2000:]}")
+    ended(process, folder)
     spent = used.ru_utime + used.ru_stime + sum(cpu.values())
-    return Ran(time.monotonic() - started, spent, used.ru_maxrss / 1024)
+    return Ran(time.monotonic() - began, spent, used.ru_maxrss / 1024)
 
 
 def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> dict[str, float]:
     """The figures of one job."""
-    write_jsonl(folder / "in.jsonl", rows(config, queries))
+    write_rows(folder, queries, config.candidates, config.words)
     took = ran(folder, judge={"kind": "fake"}, **job)
     output, candidates = folder / "out", queries * config.candidates
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
@@ -124,7 +136,7 @@ def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> d
 def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, float]:
     """Candidates a second from the first judgement to the last, where judges take time."""
     queries = workers * config.slow_queries
-    write_jsonl(folder / "in.jsonl", rows(config, queries))
+    write_rows(folder, queries, config.candidates, config.words)
     script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
     shards = {"shards": 8 * workers, "concurrency": workers}
     took = ran(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
