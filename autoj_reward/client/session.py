@@ -86,11 +86,7 @@ async def open_judge(
 
 @asynccontextmanager
 async def open_service(
-    config: ServiceConfig,
-    judge: JudgeConfig,
-    *,
-    journal: Journal | None = None,
-    progress: Progress | None = None,
+    config: ServiceConfig, judge: JudgeConfig, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
     """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
     count here.
@@ -107,7 +103,7 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        async with client_of(judge, backend, max_ongoing(judge, 0), journal, progress) as client:
+        async with client_of(judge, backend, max_ongoing(judge, 0), journal) as client:
             yield client
     finally:
         await backend.close()

@@ -9,39 +9,12 @@ from rollouts.best_of_n.curve import best_of_n_curve, default_sizes
 
 NAMES = 1000
 """Distinct names, such as reasons of failures, that are counted apart."""
-VALUES = 1000
-"""Distinct values that a histogram holds."""
 OTHER = "other"
 
 
 def count(names: Counter[str], name: str) -> None:
     """Count a name; of more than NAMES, the late ones together."""
     names[name if name in names or len(names) < NAMES else OTHER] += 1
-
-
-class Histogram:
-    """Counts by value; beyond VALUES of them, by multiples of the smallest power of two that is
-    wide enough."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[float] = Counter()
-        self._step = 0.0
-
-    def add(self, value: float) -> None:
-        self._counts[self._rounded(value)] += 1
-        if len(self._counts) > VALUES:
-            span = max(self._counts) - min(self._counts)
-            self._step = max(2 * self._step, 2.0 ** math.ceil(math.log2(span / VALUES)))
-            before, self._counts = self._counts, Counter()
-            for old, found in before.items():
-                self._counts[self._rounded(old)] += found
-
-    def _rounded(self, value: float) -> float:
-        return round(value / self._step) * self._step if self._step else value
-
-    def counts(self) -> tuple[tuple[float, int], ...]:
-        """(value, count), ascending."""
-        return tuple(sorted(self._counts.items()))
 
 
 class MeanCurve:

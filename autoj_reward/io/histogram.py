@@ -1,0 +1,36 @@
+"""How often each value came, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+
+class Histogram:
+    """Counts by value while there are at most so many of them; beyond, by multiples of a power of
+    two, the width of a bar, that is wide enough."""
+
+    def __init__(self, most: int) -> None:
+        self.width = 0.0
+        self._most = most
+        self._counts: Counter[float] = Counter()
+
+    def add(self, value: float, sign: int = 1) -> None:
+        """Count a value; with sign -1 take one back. What is not finite is left out."""
+        if not math.isfinite(value):
+            return
+        self._counts[self._bar(value)] += sign
+        while len(self._counts) > self._most:
+            span = max(self._counts) - min(self._counts)
+            self.width = max(2 * self.width, 2.0 ** math.ceil(math.log2(span / self._most)))
+            before, self._counts = self._counts, Counter()
+            for old, found in before.items():
+                self._counts[self._bar(old)] += found
+
+    def _bar(self, value: float) -> float:
+        """The value, or the middle of its bar."""
+        return round(value / self.width) * self.width if self.width else value
+
+    def counts(self) -> tuple[tuple[float, int], ...]:
+        """(value, count), ascending."""
+        return tuple(sorted((value, count) for value, count in self._counts.items() if count > 0))
