@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -148,9 +148,8 @@ def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, f
 
 def _times(path: Path) -> tuple[float, float]:
     """Of the first judgement and the last."""
-    journal = Journal(path)
-    told = journal.statistics()
-    journal.close()
+    with closing(Journal(path)) as journal:
+        told = journal.statistics()
     return told["oldest"], told["newest"]
 
 
