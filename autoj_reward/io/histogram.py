@@ -7,8 +7,8 @@ from collections import Counter
 
 
 class Histogram:
-    """Counts by value while there are at most so many of them; beyond, by multiples of a power of
-    two, the width of a bar, that is wide enough."""
+    """Counts by value while there are at most so many of them; beyond, in bars of equal width, a
+    power of two, each by its middle."""
 
     def __init__(self, most: int) -> None:
         self.width = 0.0
@@ -28,8 +28,9 @@ class Histogram:
                 self._counts[self._bar(old)] += found
 
     def _bar(self, value: float) -> float:
-        """The value, or the middle of its bar."""
-        return round(value / self.width) * self.width if self.width else value
+        """The value, or the middle of its bar. Of bars that are put together all values go into the
+        same one, so that each can be taken back."""
+        return (math.floor(value / self.width) + 0.5) * self.width if self.width else value
 
     def counts(self) -> tuple[tuple[float, int], ...]:
         """(value, count), ascending."""
