@@ -212,7 +212,7 @@ class Figures:
             "first": self.first if judged else None,
             "last": self.last if judged else None,
             "lately": lately / seconds,
-            "ratings": self.ratings.counts(),
+            "ratings": list(self.ratings.counts()),
             "bar": self.ratings.width,
             "slot_s": self.series.seconds,
             "series": list(self.series.points()),
