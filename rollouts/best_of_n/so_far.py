@@ -30,7 +30,7 @@ EVERY_S, SHARE = 5.0, 0.02
 KNOWN = {
     *(f"autoj_reward.{name}" for name in ("types", "context", "conversation")),
     *("autoj_reward.io.rows", "autoj_reward.io.histogram"),
-    *(f"rollouts.best_of_n.{name}" for name in ("so_far", "figures", "group", "sample")),
+    *(f"rollouts.best_of_n.{name}" for name in ("so_far", "curve", "group", "sample")),
     *("rollouts.best_of_n.summary", "rollouts.best_of_n.spending", "autoj_reward.select.race"),
     *("collections", "random"),
 }

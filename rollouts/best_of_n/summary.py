@@ -12,7 +12,7 @@ from autoj_reward.io.histogram import Histogram
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.types import BadRow, Judgement, Outcome, Usage
-from rollouts.best_of_n.figures import MeanCurve, count
+from rollouts.best_of_n.curve import MeanCurve
 from rollouts.best_of_n.group import GroupResult, was_forced
 from rollouts.best_of_n.spending import BudgetSummary, Spent
 
@@ -20,6 +20,9 @@ JUDGE_PHASE = "judge"
 """The phase in `seconds` that throughput is measured over."""
 VALUES = 1000
 """Distinct ratings that are counted apart."""
+NAMES = 1000
+"""Distinct names, such as reasons of failures, that are counted apart."""
+OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,11 @@ class Figures:
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
         )
+
+
+def count(names: Counter[str], name: str) -> None:
+    """Count a name; of more than NAMES, the late ones together."""
+    names[name if name in names or len(names) < NAMES else OTHER] += 1
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.best_of_n.curve import best_of_n_curve
-from rollouts.best_of_n.figures import NAMES, MeanCurve, count
+from rollouts.best_of_n.curve import MeanCurve, best_of_n_curve
+from rollouts.best_of_n.summary import NAMES, count
 
 ratings = st.lists(st.floats(-100, 100), min_size=1, max_size=9).map(tuple)
 
