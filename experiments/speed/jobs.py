@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,36 +57,36 @@ class JobSpeedConfig(StudyConfig):
     concurrent: int = Field(8, ge=1)
 
 
-def write_rows(folder: Path, queries: int, candidates: int, words: int) -> None:
-    """A job's input: queries whose responses differ, of about as many words; log-probabilities
-    break ties."""
-
-    def row(query: int) -> dict[str, Any]:
+def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
+    """Queries whose responses differ, of about as many words; log-probabilities break ties."""
+    logprobs = [-float(n) for n in range(candidates)]
+    for query in range(queries):
         responses = [
             f"{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(words))
             for n in range(candidates)
         ]
-        logprobs = [-float(n) for n in range(candidates)]
         text = f"Query {query}: why is the sky blue?"
-        return {"query": text, "responses": responses, "logprobs": logprobs}
-
-    write_jsonl(folder / "in.jsonl", map(row, range(queries)))
+        yield {"query": text, "responses": responses, "logprobs": logprobs}
 
 
-def started(folder: Path, **job: Any) -> subprocess.Popen[bytes]:
-    """`autoj best-of-n` on the folder's input, its results in `out`."""
-    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | job
-    config = folder / "job.yaml"
-    config.write_text(yaml.safe_dump(named), encoding="utf-8")
-    typed = [sys.executable, "-m", "autoj_reward.cli", "best-of-n", "--config", str(config)]
+def job(folder: Path, **given: Any) -> tuple[str, ...]:
+    """The command of a job on the folder's `in.jsonl`, its results in `out`."""
+    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
+    (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
+    return "best-of-n", "--config", str(folder / "job.yaml")
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """`autoj` with these words, what it says in the folder's `told`."""
     with (folder / "told").open("w") as told:
+        typed = [sys.executable, "-m", "autoj_reward.cli", *words]
         return subprocess.Popen(typed, stdout=told, stderr=told)
 
 
 def ended(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait for a job's end. EngineError if it failed."""
+    """Wait for the command's end. EngineError if it failed."""
     if process.wait():
-        raise EngineError(f"the job failed: {(folder / 'told').read_text()[-2000:]}")
+        raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ class Ran:
     peak_mb: float
 
 
-def ran(folder: Path, **job: Any) -> Ran:
-    """Run a job to its end. EngineError if it fails."""
+def ran(folder: Path, *words: str) -> Ran:
+    """Run a command to its end. EngineError if it fails."""
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
-    process = started(folder, **job)
+    process = started(folder, *words)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
         for one in family([own]) - {own}:
@@ -114,10 +115,10 @@ def ran(folder: Path, **job: Any) -> Ran:
     return Ran(time.monotonic() - began, spent, used.ru_maxrss / 1024)
 
 
-def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> dict[str, float]:
+def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) -> dict[str, float]:
     """The figures of one job."""
-    write_rows(folder, queries, config.candidates, config.words)
-    took = ran(folder, judge={"kind": "fake"}, **job)
+    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
+    took = ran(folder, *job(folder, judge={"kind": "fake"}, **given))
     output, candidates = folder / "out", queries * config.candidates
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
@@ -136,10 +137,10 @@ def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> d
 def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, float]:
     """Candidates a second from the first judgement to the last, where judges take time."""
     queries = workers * config.slow_queries
-    write_rows(folder, queries, config.candidates, config.words)
+    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
     script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
     shards = {"shards": 8 * workers, "concurrency": workers}
-    took = ran(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
+    took = ran(folder, *job(folder, judge={"kind": "fake", "script": script}, ray_data=shards))
     times = [time for path in (folder / "out").rglob("journal.sqlite") for time in _times(path)]
     rate = queries * config.candidates / (max(times) - min(times))
     most = workers * config.concurrent / config.latency_s

@@ -12,7 +12,8 @@ from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.config import Block
-from experiments.speed.jobs import ended, started, write_rows
+from autoj_reward.io.files import write_jsonl
+from experiments.speed.jobs import ended, job, rows, started
 
 
 class JobsConfig(Block):
@@ -46,7 +47,8 @@ def run(config: JobsConfig) -> Disturbed:
         killed, whole = Path(name) / "killed", Path(name) / "whole"
         for folder in (killed, whole):
             folder.mkdir()
-            write_rows(folder, config.queries, config.candidates, config.words)
+            asked = rows(config.queries, config.candidates, config.words)
+            write_jsonl(folder / "in.jsonl", asked)
         kills = _kill(config, killed)
         for folder in (killed, whole):
             ended(_start(config, folder), folder)
@@ -58,7 +60,7 @@ def run(config: JobsConfig) -> Disturbed:
 
 def _start(config: JobsConfig, folder: Path) -> subprocess.Popen[bytes]:
     script = {"latency_s": config.latency_s, "log": str(folder / "log")}
-    return started(folder, judge={"kind": "fake", "script": script})
+    return started(folder, *job(folder, judge={"kind": "fake", "script": script}))
 
 
 def _kill(config: JobsConfig, folder: Path) -> int:
