@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig
 from autoj_reward.edge import trainers
-from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.edge.connections import IDLE_S, Connections, EdgeServer, places
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.edge.intake import Limits
@@ -109,6 +109,7 @@ def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -
         server_header=False,
         lifespan="off",
         ws="none",
+        timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=drain_s,
     )
     return EdgeServer(options, Connections(listening, most), guard.intake.drain)
