@@ -230,12 +230,28 @@ class _Connection(Watched, AutoHTTPProtocol):  # type: ignore[misc,valid-type]
 
 
 class EdgeServer(uvicorn.Server):
-    """uvicorn's server on such connections. stopping: called once no more are taken."""
+    """uvicorn's server on such connections. stopping: called once no more are taken. drain_s:
+    seconds from then for what is under way."""
 
     def __init__(
-        self, config: uvicorn.Config, connections: Connections, stopping: Callable[[], None]
+        self,
+        app: Any,
+        connections: Connections,
+        stopping: Callable[[], None],
+        drain_s: int | None = None,
     ) -> None:
-        super().__init__(config)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                ws="none",
+                timeout_keep_alive=IDLE_S,
+                timeout_graceful_shutdown=drain_s,
+            )
+        )
         self._among, self._stopping = connections, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

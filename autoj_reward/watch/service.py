@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from autoj_reward.edge.connections import Connections, EdgeServer, places
@@ -59,17 +58,8 @@ def main(path: str, port: int) -> int:
 
 
 def _server(app: Guard, listening: socket.socket) -> EdgeServer:
-    options = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
-    room = places(REQUESTS)
-    return EdgeServer(options, Connections(listening, room.most), app.intake.drain)
+    among = Connections(listening, places(REQUESTS).most)
+    return EdgeServer(app, among, app.intake.drain, drain_s=1)
 
 
 def _serve(server: EdgeServer, end: threading.Event) -> None:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -45,14 +44,7 @@ def serving(app: Service, most: int) -> Iterator[tuple[str, Connections]]:
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
     among = Connections(listening, most)
-    config = uvicorn.Config(
-        app.guard,
-        log_config=None,
-        lifespan="off",
-        ws="none",
-        timeout_keep_alive=connections.IDLE_S,
-    )
-    server = EdgeServer(config, among, app.guard.intake.drain)
+    server = EdgeServer(app.guard, among, app.guard.intake.drain)
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)
@@ -150,6 +142,13 @@ def test_a_newcomer_takes_the_place_of_a_caller_who_asks_nothing() -> None:
             assert stack.enter_context(caller).post("/v1/score", json=SCORE).status_code == 200
         assert httpx.get(f"http://{address}/healthz").status_code == 200
         assert len(among._all) <= 2
+
+
+def test_a_connection_is_kept_for_longer_than_clients_keep_it() -> None:
+    with listen("127.0.0.1", 0) as listening:
+        server = EdgeServer(made(Stub()).guard, Connections(listening, 8), lambda: None)
+    kept = httpx.Limits().keepalive_expiry
+    assert kept is not None and server.config.timeout_keep_alive > 2 * kept
 
 
 def test_a_caller_may_take_longer_to_its_next_request_than_over_a_head(
