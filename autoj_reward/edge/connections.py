@@ -230,28 +230,12 @@ class _Connection(Watched, AutoHTTPProtocol):  # type: ignore[misc,valid-type]
 
 
 class EdgeServer(uvicorn.Server):
-    """uvicorn's server on such connections. stopping: called once no more are taken. drain_s:
-    seconds from then for what is under way."""
+    """uvicorn's server on such connections. stopping: called once no more are taken."""
 
     def __init__(
-        self,
-        app: Any,
-        connections: Connections,
-        stopping: Callable[[], None],
-        drain_s: int | None = None,
+        self, config: uvicorn.Config, connections: Connections, stopping: Callable[[], None]
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                lifespan="off",
-                ws="none",
-                timeout_keep_alive=IDLE_S,
-                timeout_graceful_shutdown=drain_s,
-            )
-        )
+        super().__init__(config)
         self._among, self._stopping = connections, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

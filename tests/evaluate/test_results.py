@@ -30,6 +30,13 @@ ROWS = 300
 HELD = {Judgement, Pair, Choice, Case, Candidates}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_was_there_before() -> None:
+    """The objects of other tests and modules are frozen, and so not among those counted below."""
+    gc.collect()
+    gc.freeze()
+
+
 def inputs(task: str, folder: Path) -> list[str]:
     """The flags of a task with so many rows of two responses each."""
     if task == "ranking":
