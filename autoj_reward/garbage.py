@@ -15,9 +15,10 @@ def seldom_collected() -> Iterator[None]:
     """Leave what is loaded by now alone, and look seldom at what comes.
 
     With 1,000 requests under way the collector goes through all that they hold again and again: a
-    third of the CPU, and stalls of 0.2 s. A request leaves nothing for it to find.
+    third of the CPU, and stalls of 0.2 s. A request leaves nothing for it to find. What the caller
+    had frozen before stays so.
     """
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.set_threshold(LOOK_AFTER, *before[1:])
@@ -25,4 +26,5 @@ def seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -25,6 +26,8 @@ def prepare() -> None:
     # The machines that run the tests are shared: a slow example is no failure.
     settings.register_profile("shared machine", deadline=None)
     settings.load_profile("shared machine")
+    # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.
+    ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
     gc.disable()
 
 

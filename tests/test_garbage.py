@@ -18,12 +18,16 @@ from experiments.speed.edge_alone import asked
 
 def test_it_looks_seldom_and_afterwards_as_before() -> None:
     before = gc.get_threshold()
+    gc.unfreeze()  # tests/conftest.py froze what is imported
     with seldom_collected():
         assert gc.get_threshold() == (LOOK_AFTER, *before[1:])
         assert gc.get_freeze_count() > 0
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
-    gc.freeze()  # as tests/conftest.py has it
+    gc.freeze()
+    with seldom_collected():
+        pass
+    assert gc.get_freeze_count() > 0  # its caller's
 
 
 async def test_a_request_leaves_nothing_for_it_to_find() -> None:

@@ -61,10 +61,13 @@ from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": bodies.Problem} for code in (400, 401, 408, 413, 422, 429, 503, 504)
-}
 JSON, LINES, TEXT = "application/json", "application/x-ndjson", "text/plain"
+PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
+"""By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
+making. The model itself is on the page by /readyz."""
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"content": {JSON: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
+}
 
 
 class Service(FastAPI):
@@ -211,7 +214,7 @@ def _add_probes(app: Service, client: RewardClient) -> None:
         """200 while this process answers at all."""
         return Response('{"status": "ok"}', media_type=JSON)
 
-    @app.get("/readyz", responses={503: ERRORS[503]})
+    @app.get("/readyz", responses={503: {"model": bodies.Problem}})
     async def ready() -> Response:
         """200 while new work is taken and so many replicas could do it; 503 if none could."""
         if app.guard.intake.draining:

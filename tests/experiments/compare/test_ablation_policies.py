@@ -12,8 +12,20 @@ from autoj_reward.errors import ModelError
 from autoj_reward.journal import Journal
 from experiments.compare.ablation.__main__ import main
 from experiments.compare.ablation.policies import PolicySample, sample_policy
+from tests.tokenizers import qwen
 
 QUERIES = ("What is 2 + 2?", "Name a colour.")
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A random policy whose tokenizer is small: each test loads it several times."""
+    from tests.tiny import llama, saved
+
+    tokenizer = qwen()
+    tokenizer.pad_token = "<|endoftext|>"
+    model = llama(tokenizer, bos_token_id=None, eos_token_id=tokenizer.eos_token_id)
+    return str(saved(model, tokenizer, tmp_path_factory.mktemp("policy")))
 
 
 @pytest.fixture(scope="module")
