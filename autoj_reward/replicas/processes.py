@@ -30,7 +30,8 @@ def end(processes: set[psutil.Process], patience_s: float) -> None:
     try:
         _wait(found, patience_s)
     finally:  # whoever is interrupted waits no longer
-        for process in family(_alive(found)):
+        found |= family(_alive(found))
+        for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         _wait(found, 10.0)
