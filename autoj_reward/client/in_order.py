@@ -39,7 +39,7 @@ async def in_order(
 
     async with asyncio.TaskGroup() as tasks:
         for item in items:
-            own = min(size(item), at_once)
+            own = max(1, min(size(item), at_once))
             await room.take(own)
             begun.append((tasks.create_task(one(item, own)), own))
             held += own

@@ -7,7 +7,6 @@ A line holds the fields of the authors' released critiques (`output`, `cost`, `f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.prompts.render import Prompt
 
 
@@ -120,4 +120,4 @@ class AnswerLog:
 def question_key(teacher: str, prompt: Prompt) -> str:
     """SHA-256 over everything that can change the answer."""
     text = json.dumps([teacher, *([m.role, m.text] for m in prompt)], ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text_digest(text).hex()

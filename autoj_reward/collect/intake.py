@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from autoj_reward.collect.near_duplicates import NearDuplicates
 from autoj_reward.collect.sources import Preference
 from autoj_reward.evaluate.rows import Fields, read_strict
 from autoj_reward.io import checks as check
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.types import Verdict
 
 QUERY_FIELDS = ("query", "prompt", "instruction")
@@ -108,7 +108,7 @@ def _contradicted(rows: Iterable[Preference]) -> set[str]:
 def _key(row: Preference) -> str:
     """The same for copies of a pair in either order."""
     text = "\0".join((_plain(row.query), *sorted(map(_plain, row.responses))))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text_digest(text).hex()
 
 
 def _plain(text: str) -> str:

@@ -123,7 +123,7 @@ def _judge(
     """Judge row by row, and write each with the fields that were found."""
     from autoj_reward.evaluate.ask import judge_each
     from autoj_reward.io.claims import judged_by
-    from autoj_reward.io.files import write_json, writing_jsonl
+    from autoj_reward.io.files import filling, write_json
     from autoj_reward.io.plain import to_json
     from autoj_reward.io.rows import joined
     from autoj_reward.io.stream import look_through
@@ -138,12 +138,12 @@ def _judge(
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + ".journal.sqlite")
-    with judged_by(judge_name(judge), result, result, total), writing_jsonl(output) as write:
+    with judged_by(judge_name(judge), result, result, total), filling(output) as file:
 
         def done(row: TextRow, found: list[Judgement]) -> None:
             added = fields(found)
             outcomes[added["outcome"]] += 1
-            write(joined(row.fields, added))
+            file.line(joined(row.fields, added))
 
         asked = ((row, inputs(row)) for row in rows.usable())
         judge_each(judge, journal, asked, done, "judging", total)

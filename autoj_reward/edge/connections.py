@@ -23,7 +23,10 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG
 
 HEAD_S = 10.0
-"""Seconds that a connection may be without a whole request head, from its start or last answer."""
+"""Seconds that a connection may take over the head of a request, its first one from its start."""
+IDLE_S = 120
+"""Seconds from an answer to the next request's first byte: more than clients keep a connection for
+(httpx 5, aiohttp 15, Go 90), so that none sends on one that is just being closed."""
 READ_S = 30.0
 """Seconds that a caller may leave an answer unread."""
 HEAD = 2**16
@@ -73,9 +76,10 @@ class Connections:
 
     def __init__(self, listening: socket.socket, most: int) -> None:
         self._listening, self._most = listening, most
-        # Without a request under way, longest first: those that never had one, and the others.
-        self._strangers: dict[Watched, float] = {}
-        self._idle: dict[Watched, float] = {}
+        # Without a request under way, longest first: those that owe the head of one, and since
+        # when, and those who may be silent.
+        self._owing: dict[Watched, float] = {}
+        self._idle: dict[Watched, None] = {}
         self._all: set[Watched] = set()
         self._taking: set[asyncio.Task[Any]] = set()
 
@@ -121,30 +125,39 @@ class Connections:
         self._loop.add_reader(self._listening, self._accept)
 
     def _drop_oldest(self) -> None:
-        for connection in self._strangers or self._idle:
+        for connection in self._owing or self._idle:
             connection.drop()
             return
 
     async def _sweep(self) -> None:
-        """Drop those that have been without a request for too long: the oldest are first."""
+        """Drop those that take too long over a head."""
         while True:
             await asyncio.sleep(1.0)
             late = self._loop.time() - HEAD_S
-            for waiting in (self._strangers, self._idle):
-                for connection in [c for c, since in waiting.items() if since < late]:
-                    connection.drop()
+            found = {c: since for c, since in self._owing.items() if since < late}
+            for _ in range(2):  # what came while this process was busy is read first
+                await asyncio.sleep(0)
+            for connection in found.items() & self._owing.items():
+                connection[0].drop()
 
     def waits(self, connection: Watched) -> None:
         """A connection is there without a request under way."""
+        if connection.cycle is None:
+            if len(self._all) >= self._most:
+                self._drop_oldest()
+            self.owes(connection)
+        else:
+            self._idle[connection] = None
         self._all.add(connection)
-        waiting = self._strangers if connection.cycle is None else self._idle
-        waiting[connection] = self._loop.time()
-        if len(self._all) > self._most:
-            self._drop_oldest()
+
+    def owes(self, connection: Watched) -> None:
+        """It is to bring a whole head: it is new, or has begun one."""
+        self._idle.pop(connection, None)
+        self._owing.setdefault(connection, self._loop.time())
 
     def works(self, connection: Watched) -> None:
         """A request of it is under way."""
-        self._strangers.pop(connection, None)
+        self._owing.pop(connection, None)
         self._idle.pop(connection, None)
 
     def gone(self, connection: Watched) -> None:
@@ -176,6 +189,7 @@ class Watched(asyncio.Protocol):
             self._among.works(self)
         else:
             self._head += len(data)
+            self._among.owes(self)
         if self._head > HEAD or self._ahead() > AHEAD:
             self.drop()
 

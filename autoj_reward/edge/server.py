@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig
 from autoj_reward.edge import trainers
-from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.edge.connections import IDLE_S, Connections, EdgeServer, places
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.edge.intake import Limits
 from autoj_reward.errors import ConfigError
@@ -103,6 +103,7 @@ async def make_edge(
         server_header=False,
         lifespan="off",
         ws="none",
+        timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=config.drain_s,
     )
     return Edge(app, EdgeServer(options, Connections(listening, room.most), app.guard.intake.drain))

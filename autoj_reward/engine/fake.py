@@ -22,7 +22,6 @@ The script (config key `script`) may hold:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import math
 import re
@@ -36,6 +35,7 @@ from typing import Any
 from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
 from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import Usage
 
@@ -112,8 +112,7 @@ def latency_s(script: Mapping[str, Any], response: str) -> float:
 
 def _drawn(response: str) -> float:
     """A number that the response decides, evenly spread over 0..1."""
-    digest = hashlib.sha256(response.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
+    return int.from_bytes(text_digest(response)[:8], "big") / 2**64
 
 
 class FakeEngine(_Script):

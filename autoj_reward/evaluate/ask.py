@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,9 +15,11 @@ from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.select.race import Ask
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def require_protocol(config: JudgeConfig, kind: str) -> None:
@@ -27,81 +30,77 @@ def require_protocol(config: JudgeConfig, kind: str) -> None:
         fmt.slot(kind)
 
 
-def judge_each(
+def ask_each(
     config: JudgeConfig,
     journal: Path,
-    asked: Iterable[tuple[T, Sequence[JudgeInput]]],
-    done: Callable[[T, list[Judgement]], None],
+    items: Iterable[T],
+    work: Callable[[Ask, T], Awaitable[R]],
+    done: Callable[[R], object],
     label: str,
-    total: int | None = None,
+    total: int | None,
+    size: Callable[[T], int],
 ) -> None:
-    """Have inputs judged and give each item its judgements, items in order and read as they are
+    """Work on items with a judge, and tell what it came to, items in order and read as they are
     needed. The judge is started only for what is not on record.
 
-    total: judge inputs to come, for the bar.
+    total: judge inputs to come, for the bar. size: those of an item.
     """
 
-    async def work() -> None:
+    async def every() -> None:
         async with asking(config, record, total, label) as ask:
-
-            async def one(item: tuple[T, Sequence[JudgeInput]]) -> tuple[T, list[Judgement]]:
-                return item[0], await ask(item[1])
-
-            await in_order(asked, one, lambda told: done(*told), size=lambda item: len(item[1]))
+            await in_order(items, partial(work, ask), done, size=size)
 
     record = Journal(journal)
     try:
-        asyncio.run(work())
+        asyncio.run(every())
     finally:
         record.close()
 
 
-def judge_all(
-    config: JudgeConfig, journal: Path, inputs: Sequence[JudgeInput], label: str
-) -> list[Judgement]:
-    """One judgement an input, in order. The judge is started only for what is not on record."""
-    found: dict[JudgeInput, Judgement] = {}
-    alike: dict[str, dict[JudgeInput, None]] = {}
-    for item in inputs:  # what shares a query goes to one replica
-        alike.setdefault(item.query, {})[item] = None
+def judge_each(
+    config: JudgeConfig,
+    journal: Path,
+    asked: Iterable[tuple[T, Sequence[JudgeInput]]],
+    done: Callable[[T, list[Judgement]], object],
+    label: str,
+    total: int | None = None,
+) -> None:
+    """As `ask_each`: the judgements of the inputs beside each item."""
 
-    def keep(items: tuple[JudgeInput, ...], judgements: list[Judgement]) -> None:
-        found.update(zip(items, judgements, strict=True))
+    async def one(ask: Ask, item: tuple[T, Sequence[JudgeInput]]) -> tuple[T, list[Judgement]]:
+        return item[0], await ask(item[1])
 
-    asked = ((tuple(items), tuple(items)) for items in alike.values())
-    judge_each(config, journal, asked, keep, label, sum(map(len, alike.values())))
-    return [found[item] for item in inputs]
+    def told(found: tuple[T, list[Judgement]]) -> None:
+        done(*found)
 
-
-def rate_all(
-    config: JudgeConfig, journal: Path, candidates: Sequence[Candidate], label: str
-) -> list[Judgement]:
-    """One rating a candidate, in order: the mean over the judge's critiques."""
-    k = critiques_of(config)
-    inputs = [item for candidate in candidates for item in rating_inputs(candidate, k)]
-    found = judge_all(config, journal, inputs, label)
-    return [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)]
+    ask_each(config, journal, asked, one, told, label, total, lambda item: len(item[1]))
 
 
 def rate_each(
     config: JudgeConfig,
     journal: Path,
     asked: Iterable[tuple[T, Sequence[Candidate]]],
-    done: Callable[[T, list[Judgement]], None],
+    done: Callable[[T, list[Judgement]], object],
     label: str,
     total: int,
 ) -> None:
-    """As `judge_each`, with one rating a candidate: the mean over the judge's critiques.
-
-    total: candidates to come.
-    """
+    """As `ask_each`: the rating of each candidate beside an item. total: candidates to come."""
     k = critiques_of(config)
 
-    def told(item: T, found: list[Judgement]) -> None:
-        done(item, [mean_of_critiques(found[n : n + k]) for n in range(0, len(found), k)])
+    async def one(ask: Ask, item: tuple[T, Sequence[Candidate]]) -> tuple[T, list[Judgement]]:
+        return item[0], await rated(ask, item[1], k)
 
-    inputs = ((item, [i for one in own for i in rating_inputs(one, k)]) for item, own in asked)
-    judge_each(config, journal, inputs, told, label, k * total)
+    def told(found: tuple[T, list[Judgement]]) -> None:
+        done(*found)
+
+    ask_each(config, journal, asked, one, told, label, k * total, lambda item: k * len(item[1]))
+
+
+async def rated(ask: Ask, candidates: Sequence[Candidate], critiques: int) -> list[Judgement]:
+    """One rating a candidate, in order: the mean over so many critiques."""
+    found = await ask([i for one in candidates for i in rating_inputs(one, critiques)])
+    starts = range(0, len(found), critiques)
+    return [mean_of_critiques(found[n : n + critiques]) for n in starts]
 
 
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:

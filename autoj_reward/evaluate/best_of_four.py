@@ -21,9 +21,10 @@ from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
 from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
-from autoj_reward.evaluate.rows import Fields, Measured, Unique, digest, row_id, strictly, texts
+from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Stream
 from autoj_reward.models import context_asked
 from autoj_reward.types import Candidate, Judgement
@@ -73,16 +74,16 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     checked = load_config(BestOfFourConfig, config, sets)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
-    choices = Measured(read_choices(data, wanted), checked.sample, checked.seed)
+    choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
     rows: list[Kept] = []
     cost = Cost()
-    with writing_rows(result) as write:
+    with writing_rows(result) as file:
 
         def done(row: Choice, found: list[Judgement]) -> None:
             values = tuple(judgement.view(checked.view) for judgement in found)
-            write(_row(row, values))
+            file.line(_row(row, values))
             cost.add(found)
-            rows.append(Kept(row.id, digest(row.query), row.subset, row.correct, values))
+            rows.append(Kept(row.id, text_digest(row.query), row.subset, row.correct, values))
 
         total = sum(len(row.responses) for row in choices)
         asked = ((row, _candidates(row)) for row in choices)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.evaluate.rows import Fields, group, read_strict, texts
+from autoj_reward.evaluate.rows import Fields, Measured, counted, group, strictly, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 
@@ -31,7 +31,7 @@ class Candidates:
     scores: dict[str, Scores]
 
 
-def read_candidates(source: str, wanted: int) -> tuple[Candidates, ...]:
+def read_candidates(source: str, wanted: int) -> Measured[Candidates]:
     """Rows of `scenario`, `prompt` and `outputs`: by base model, `outputs`, `logprobs` and `scores`
     (by the name of who gave them), or these three in the row itself.
 
@@ -52,7 +52,9 @@ def read_candidates(source: str, wanted: int) -> tuple[Candidates, ...]:
             found.append(Candidates(line, query, name, base, *_lists(block, where, wanted)))
         return found
 
-    return tuple(one for row in read_strict(source, build) for one in row)
+    rows = strictly(source, build)
+    count = counted(rows, size=len)
+    return Measured(lambda: (one for row in rows.usable() for one in row), range(count))
 
 
 def _lists(

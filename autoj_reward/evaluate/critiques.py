@@ -1,36 +1,35 @@
 """Critique against critique (Eval-C): `autoj evaluate eval-c`.
 
 A grader reads the judge's critique and a reference critique of the same response, in an order that
-the seed draws, and says which is better (paper, section 6.2 and Table 15).
+the seed draws, and says which is better (paper, section 6.2 and Table 15). Critiques wait for the
+grader on disk; what is kept of each row is a `Kept`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import judge_all, require_protocol
+from autoj_reward.evaluate.ask import judge_each, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
-from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
-from autoj_reward.evaluate.results import journal_path, judging_cost, save
-from autoj_reward.evaluate.rows import (
-    NAMING,
-    Fields,
-    by_group,
-    drawn,
-    group,
-    read_answers,
-    read_strict,
+from autoj_reward.evaluate.critique_files import (
+    Case,
+    Vote,
+    read_cases,
+    read_critiques,
+    read_references,
+    read_votes,
 )
-from autoj_reward.io import checks as check
-from autoj_reward.io.checks import BadField, text
+from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
+from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.rows import Measured, by_group
+from autoj_reward.io.encoding import text_digest
+from autoj_reward.io.spool import Spool
 from autoj_reward.judge.make import judge_name
-from autoj_reward.parse import ParseFailure, parse_comparison
-from autoj_reward.prompts.format import load_format
 from autoj_reward.types import JudgeInput, Judgement, Verdict
 
 NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
@@ -38,23 +37,36 @@ NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A response to criticise; critiques: those that the row brings, by their author."""
+class Match:
+    """The judge's critique of a response and the reference, in this order; exchanged: the grader
+    sees the reference first."""
 
-    line: int
-    query: str
-    response: str
-    group: str
-    critiques: dict[str, str]
-    fields: Fields
+    case: Case
+    critiques: tuple[str, str]
+    exchanged: bool
+
+    def inputs(self) -> list[JudgeInput]:
+        """What the grader is asked: nothing if the judge wrote no critique."""
+        mine, other = self.critiques
+        shown = (other, mine) if self.exchanged else (mine, other)
+        return [grader_input(self.case, *shown)] if mine.strip() else []
+
+    def vote(self, found: Sequence[Judgement]) -> Vote:
+        """What the grader said; without a critique the vote has failed."""
+        verdict = (found[0].verdict if found else None) or Verdict.FAILED
+        return Vote(verdict.swapped() if self.exchanged else verdict, self.exchanged)
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
-    """A grader's verdict on (judge, reference), and whether it saw the reference first."""
+class Kept:
+    """What is kept of a row for the figures: no text. query: its digest."""
 
-    verdict: Verdict
-    exchanged: bool
+    query: bytes
+    group: str
+    vote: Vote
+
+
+Done = Callable[[Case, Vote, Sequence[str]], None]
 
 
 def eval_c(
@@ -68,83 +80,47 @@ def eval_c(
 ) -> int:
     """Win, tie and lose of a judge's critiques, overall and by group."""
     checked = load_config(CritiquesConfig, config, sets)
+    if votes is None:
+        return _judged(data, critiques, reference, result, checked)
+    if critiques is not None or reference is not None:
+        raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
+    if checked.sample is not None:
+        raise ConfigError("sample: votes from a file are counted on all rows; drop it")
     cases = read_cases(data)
-    sources = {"data": data}
-    if votes is not None:
-        if critiques is not None or reference is not None:
-            raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
-        if checked.sample is not None:
-            raise ConfigError("sample: votes from a file are counted on all rows; drop it")
-        found = read_votes(votes, data, cases)
-        content = figures(cases, found, checked.draws)
-        rows = [_row(case, vote) for case, vote in zip(cases, found, strict=True)]
-        return _finish(result, checked, votes, sources | {"votes": votes}, content, rows)
+    found = read_votes(votes, data, cases)
 
-    references = _critiques_of(cases, reference, checked.reference, data)
-    own = read_critiques(critiques, data, cases) if critiques else None
-    if own is None:
-        require_protocol(checked.judge, "single")
-        if not checked.judge.critique:
+    def given(done: Done) -> Figures:
+        for case, vote in zip(cases, found, strict=True):
+            done(case, vote, ())
+        return {}
+
+    return _measure(result, checked, votes, {"data": data, "votes": votes}, given)
+
+
+def _judged(
+    data: str, critiques: str | None, reference: str | None, result: str, config: CritiquesConfig
+) -> int:
+    every, sample = read_cases(data), (config.sample, config.seed)
+    references = read_references(every, reference, config.reference, data).drawn(*sample)
+    given = read_critiques(critiques, data, every).drawn(*sample) if critiques else None
+    if given is None:
+        require_protocol(config.judge, "single")
+        if not config.judge.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
-    require_protocol(checked.grader, "pairwise")
+    require_protocol(config.grader, "pairwise")
+    sources = {"data": data}
     sources |= {"critiques": critiques} if critiques else {}
     sources |= {"reference": reference} if reference else {}
-    chosen = drawn(range(len(cases)), checked.sample, checked.seed)
-    cases = tuple(cases[i] for i in chosen)
-    references = [references[i] for i in chosen]
-    judgements: list[Judgement] = []
-    if own is None:
-        asked = [JudgeInput(case.query, (case.response,)) for case in cases]
-        journal = journal_path(checked, result)
-        judgements = judge_all(checked.judge, journal, asked, "writing critiques")
-        texts = [judgement.critique for judgement in judgements]
-    else:
-        texts = [own[i] for i in chosen]
-    found, graded = grade(cases, texts, references, checked, result)
-    content = figures(cases, found, checked.draws)
-    content["grader"] = judge_name(checked.grader)
-    content["cost"] = {"judge": judging_cost(judgements), "grader": judging_cost(graded)}
-    rows = [
-        _row(case, vote, (mine, other))
-        for case, vote, mine, other in zip(cases, found, texts, references, strict=True)
-    ]
-    return _finish(result, checked, critiques, sources, content, rows)
+    cases = every.drawn(*sample)
 
+    def graded(done: Done) -> Figures:
+        judge = Cost()
+        texts = write(cases, config, result, judge) if given is None else given
+        grader = grade(cases, texts, references, config, result, done)
+        cost = {"judge": judge.figures(), "grader": grader.figures()}
+        return {"grader": judge_name(config.grader), "cost": cost}
 
-def read_cases(source: str) -> tuple[Case, ...]:
-    """The rows of an Eval-C file; InputError names every bad one."""
-
-    def build(line: int, row: Fields) -> Case:
-        brought = row.get("critiques", {})
-        if not isinstance(brought, dict) or not all(isinstance(c, str) for c in brought.values()):
-            raise BadField("critiques", f"not texts by name: {check.show(brought)}")
-        kept = {key: value for key, value in row.items() if key in NAMING}
-        query = text(row, "prompt", blank=False)
-        return Case(line, query, text(row, "response"), group(row), brought, kept)
-
-    return read_strict(source, build)
-
-
-def read_critiques(source: str, data: str, cases: Sequence[Case]) -> tuple[str, ...]:
-    """Critiques in the authors' form, `{"output": TEXT}` a row, in the order of the data."""
-    return read_answers(source, data, [c.fields for c in cases], lambda row: text(row, "output"))
-
-
-def read_votes(source: str, data: str, cases: Sequence[Case]) -> tuple[Vote, ...]:
-    """A grader's answers in the authors' form: `output`, and `meta.exchange`, which says that the
-    reference stood first. An answer whose first line names no one option is a failed vote."""
-    fmt = load_format("critique-grader")
-
-    def build(row: Fields) -> Vote:
-        meta = row.get("meta", {})
-        exchanged = meta.get("exchange", False) if isinstance(meta, dict) else None
-        if not isinstance(exchanged, bool):
-            raise BadField("meta", f"{check.show(meta)} has no exchange that is true or false")
-        parsed = parse_comparison(text(row, "output"), fmt)
-        verdict = Verdict.FAILED if isinstance(parsed, ParseFailure) else parsed.verdict
-        return Vote(verdict.swapped() if exchanged else verdict, exchanged)
-
-    return read_answers(source, data, [case.fields for case in cases], build)
+    return _measure(result, config, critiques, sources, graded)
 
 
 def grader_input(case: Case, first: str, second: str) -> JudgeInput:
@@ -158,48 +134,63 @@ def is_exchanged(case: Case, seed: int) -> bool:
     return random.Random(f"{seed} {case.line}").random() < 0.5
 
 
+def write(cases: Measured[Case], config: CritiquesConfig, result: str, cost: Cost) -> Spool[str]:
+    """The judge's critique of every response; the grader reads them once the judge is done."""
+    written = Spool[str]()
+
+    def told(_case: Case, found: list[Judgement]) -> None:
+        cost.add(found)
+        written.add(found[0].critique)
+
+    asked = ((case, [JudgeInput(case.query, (case.response,))]) for case in cases)
+    journal = journal_path(config, result)
+    judge_each(config.judge, journal, asked, told, "writing critiques", len(cases))
+    return written
+
+
 def grade(
-    cases: Sequence[Case],
-    texts: Sequence[str],
-    references: Sequence[str],
+    cases: Measured[Case],
+    texts: Iterable[str],
+    references: Measured[str],
     config: CritiquesConfig,
     result: str,
-) -> tuple[tuple[Vote, ...], list[Judgement]]:
-    """Every critique against its reference, once; without a critique the vote has failed."""
-    exchanged = [is_exchanged(case, config.seed) for case in cases]
-    asked = {
-        i: grader_input(case, *((other, mine) if exchanged[i] else (mine, other)))
-        for i, (case, mine, other) in enumerate(zip(cases, texts, references, strict=True))
-        if mine.strip()
-    }
-    journal = journal_path(config, result)
-    found = judge_all(config.grader, journal, list(asked.values()), "comparing critiques")
-    said = dict(zip(asked, found, strict=True))
-    votes = []
-    for i, order in enumerate(exchanged):
-        verdict = (said[i].verdict if i in said else None) or Verdict.FAILED
-        votes.append(Vote(verdict.swapped() if order else verdict, order))
-    return tuple(votes), found
+    done: Done,
+) -> Cost:
+    """Every critique against its reference, once; what that took."""
+    cost = Cost()
+
+    def told(match: Match, found: list[Judgement]) -> None:
+        cost.add(found)
+        done(match.case, match.vote(found), match.critiques)
+
+    matches = (
+        Match(case, (mine, other), is_exchanged(case, config.seed))
+        for case, mine, other in zip(cases, texts, references, strict=True)
+    )
+    asked = ((match, match.inputs()) for match in matches)
+    journal, total = journal_path(config, result), sum(bool(text.strip()) for text in texts)
+    judge_each(config.grader, journal, asked, told, "comparing critiques", total)
+    return cost
 
 
-def figures(cases: Sequence[Case], votes: Sequence[Vote], intervals: Draws) -> Figures:
+def figures(rows: Sequence[Kept], intervals: Draws) -> Figures:
     """Win, tie and lose overall and by group, and how often the critique shown first wins."""
-    members = by_group([case.group for case in cases])
+    members = by_group([row.group for row in rows])
+    votes = [row.vote for row in rows]
     seen = [v.verdict.swapped() if v.exchanged else v.verdict for v in votes]
     decided = [verdict for verdict in seen if verdict in (Verdict.FIRST, Verdict.SECOND)]
     first = decided.count(Verdict.FIRST)
     return {
-        "overall": _shares(cases, votes, range(len(cases)), intervals),
-        "groups": {name: _shares(cases, votes, own, intervals) for name, own in members.items()},
+        "overall": _shares(rows, intervals),
+        "groups": {
+            name: _shares([rows[i] for i in own], intervals) for name, own in members.items()
+        },
         "shown_first_wins": percent(first / len(decided)) if decided else None,
     }
 
 
-def _shares(
-    cases: Sequence[Case], votes: Sequence[Vote], rows: Sequence[int], intervals: Draws
-) -> Figures:
-    said = [votes[i].verdict for i in rows]
-    queries = [cases[i].query for i in rows]
+def _shares(rows: Sequence[Kept], intervals: Draws) -> Figures:
+    said, queries = [row.vote.verdict for row in rows], [row.query for row in rows]
     found: Figures = {"n": len(said), "failed": said.count(Verdict.FAILED)}
     found["votes"] = {name: said.count(verdict) for verdict, name in NAMES.items()}
     for verdict, name in NAMES.items():
@@ -207,43 +198,39 @@ def _shares(
     return found
 
 
-def _critiques_of(cases: Sequence[Case], source: str | None, name: str, data: str) -> Sequence[str]:
-    """The reference critiques: of a file, or those of the data under a name."""
-    if source is not None:
-        return read_critiques(source, data, cases)
-    for case in cases:
-        if name not in case.critiques:
-            known = ", ".join(case.critiques) or "none"
-            raise ConfigError(
-                f"{data}:{case.line}: no critique by {name!r} (there: {known}): name another as "
-                "reference in the config, or a file with --reference"
-            )
-    return [case.critiques[name] for case in cases]
-
-
-def _row(case: Case, vote: Vote, critiques: tuple[str, str] | None = None) -> dict[str, Any]:
-    return {
-        "line": case.line,
-        "group": case.group,
-        "query": case.query,
-        "response": case.response,
-        "responses": critiques or [],
-        "verdict": vote.verdict,
-        "exchanged": vote.exchanged,
-    }
-
-
-def _finish(
+def _measure(
     result: str,
     config: CritiquesConfig,
     judged: str | None,
     sources: dict[str, str],
-    content: Figures,
-    rows: list[dict[str, Any]],
+    tell: Callable[[Done], Figures],
 ) -> int:
-    save(result, "eval-c", config, judged or config.judge, sources, content, rows)
+    """tell: tells of every row how it was voted on, in order, and each is written then; returns
+    figures of its own."""
+    rows: list[Kept] = []
+    with writing_rows(result) as file:
+
+        def done(case: Case, vote: Vote, critiques: Sequence[str]) -> None:
+            file.line(_row(case, vote, critiques))
+            rows.append(Kept(text_digest(case.query), case.group, vote))
+
+        told = tell(done)
+        content = figures(rows, config.draws) | told
+    save(result, "eval-c", config, judged or config.judge, sources, content)
     print(f"{'group':<24}{'n':>6}{'win':>8}{'tie':>8}{'lose':>8}")
     for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
         print(f"{name:<24}{own['n']:>6}{own['win']:>8.2f}{own['tie']:>8.2f}{own['lose']:>8.2f}")
     print(f"result: {result}")
     return 0
+
+
+def _row(case: Case, vote: Vote, critiques: Sequence[str]) -> dict[str, Any]:
+    return {
+        "line": case.line,
+        "group": case.group,
+        "query": case.query,
+        "response": case.response,
+        "responses": critiques,
+        "verdict": vote.verdict,
+        "exchanged": vote.exchanged,
+    }

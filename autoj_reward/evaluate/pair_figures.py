@@ -18,8 +18,9 @@ from autoj_reward.evaluate.metrics import (
     search_tie_threshold,
 )
 from autoj_reward.evaluate.pair_files import Pair
-from autoj_reward.evaluate.rows import by_group, digest
+from autoj_reward.evaluate.rows import by_group
 from autoj_reward.evaluate.sections import sections
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.types import Judgement, Verdict
 
 
@@ -68,7 +69,7 @@ def keep(pair: Pair, said: Said) -> Kept:
     labels = (pair.label, pair.label.swapped())
     orders = zip(said.judgements, labels, strict=True) if said.judgements else ()
     return Kept(
-        digest(pair.query),
+        text_digest(pair.query),
         pair.group,
         pair.label,
         (checks.length(first), checks.length(second)),

@@ -16,6 +16,7 @@ from autoj_reward.evaluate.rows import (
     Unique,
     choice,
     group,
+    measured,
     row_id,
     strictly,
 )
@@ -71,15 +72,8 @@ OTHER = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 
 
-def read_pairs(
-    source: str,
-    form: str,
-    asked: Sequence[Asked] = (),
-    sample: int | None = None,
-    seed: int = 0,
-) -> Measured[Pair]:
-    """The pairs of a file of one of the `FORMS`, or `labelled`, which brings no context; all, or a
-    sample.
+def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[Pair]:
+    """The pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
 
     RewardBench's chosen response stands first, which both orders of a comparison make up for.
     Bad rows of `labelled`, of which published files have some, are named and left out; otherwise
@@ -88,7 +82,7 @@ def read_pairs(
     """
     if form == OTHER:
         rows = compared(source, load_format("autoj-en"))
-        return Measured(rows.mapped(_labelled), sample, seed, strict=False)
+        return measured(rows.mapped(_labelled), strict=False)
     if form not in FORMS:
         raise ConfigError(f"--format {form}: name one of {', '.join([*FORMS, OTHER])}")
     seen, known = Unique(), FORMS[form]
@@ -102,7 +96,7 @@ def read_pairs(
         about, title = context(row, asked), _group(row, known.group)
         return Pair(line, query, (first, second), label, title, name, kept, about)
 
-    return Measured(strictly(source, build), sample, seed)
+    return measured(strictly(source, build))
 
 
 def _labelled(row: Compared) -> Pair:

@@ -7,6 +7,7 @@ judged and written as they are read; what is kept of each is a `Kept`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 from autoj_reward.config import load_config
@@ -59,9 +60,9 @@ def eval_p(
     sources |= {"swapped_verdicts": swapped_verdicts} if swapped_verdicts else {}
 
     def given(done: Done) -> None:
-        for i, pair in enumerate(pairs):
-            shown = (said[i], other[i]) if other else None
-            done(pair, Said(joint_verdict(*shown) if shown else said[i], shown))
+        for pair, one, two in zip(pairs, said, other or repeat(None), strict=False):
+            shown = (one, two) if two else None
+            done(pair, Said(joint_verdict(*shown) if shown else one, shown))
 
     return _measure("eval-p", sources, given, lambda rows: {}, result, checked, verdicts)
 
@@ -76,7 +77,7 @@ def _asked(config: PairsConfig) -> tuple[Asked, ...]:
     return context_asked(config.judge, config.columns, kind)
 
 
-def read_verdicts(source: str, data: str, pairs: Measured[Pair]) -> tuple[Verdict, ...]:
+def read_verdicts(source: str, data: str, pairs: Measured[Pair]) -> Measured[Verdict]:
     """Verdicts of a file in the authors' form, `{"output": 0}` a row: 0 first, 1 second, 2 tie.
 
     In the file of the swapped order, 0 names the response that stands first there. InputError as
@@ -121,7 +122,7 @@ def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Do
 
 
 def _judged(task: str, data: str, result: str, config: PairsConfig) -> int:
-    rows = read_pairs(data, task, _asked(config), config.sample, config.seed)
+    rows = read_pairs(data, task, _asked(config)).drawn(config.sample, config.seed)
     compared = config.protocol == "pairwise"
     require_protocol(config.judge, "pairwise" if compared else "single")
     ask, extra = (compare_pairs, of_comparisons) if compared else (rate_pairs, of_ratings)
@@ -144,10 +145,10 @@ def _measure(
     """tell: tells of every pair what was said, in order, and each is written then."""
     rows: list[Kept] = []
     cost = Cost()
-    with writing_rows(result) as write:
+    with writing_rows(result) as file:
 
         def done(pair: Pair, said: Said) -> None:
-            write(_row(pair, said))
+            file.line(_row(pair, said))
             cost.add(said.judgements)
             rows.append(keep(pair, said))
 

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.io.claims import alone
-from autoj_reward.io.files import Lines, write_json, write_jsonl, writing_jsonl
+from autoj_reward.io.files import Output, filling, write_json
 from autoj_reward.io.plain import to_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
@@ -62,19 +61,12 @@ class Cost:
         }
 
 
-def judging_cost(judgements: Iterable[Judgement]) -> Figures:
-    """The `Cost` of judgements that are there already."""
-    cost = Cost()
-    cost.add(judgements)
-    return cost.figures()
-
-
 @contextmanager
-def writing_rows(result: str) -> Iterator[Lines]:
-    """What writes the judged rows that go beside a result; they are there, whole, once the block
-    has ended without an error. ConfigError while another process writes the same result."""
-    with alone(Path(result)), writing_jsonl(beside(result, ".rows.jsonl")) as write:
-        yield write
+def writing_rows(result: str) -> Iterator[Output]:
+    """The file of judged rows that goes beside a result; it is there, whole, once the block has
+    ended without an error. ConfigError while another process writes the same result."""
+    with alone(Path(result)), filling(beside(result, ".rows.jsonl")) as rows:
+        yield rows
 
 
 def save(
@@ -84,9 +76,8 @@ def save(
     judge: JudgeConfig | str,
     sources: Mapping[str, str],
     figures: Figures,
-    rows: Iterable[Mapping[str, Any]] = (),
 ) -> Figures:
-    """Write the result and, if there are any, the rows behind it; returns what was written.
+    """Write the result; returns what was written.
 
     judge: its config, or the file that its verdicts came from. sources: role to file or folder.
     """
@@ -106,9 +97,6 @@ def save(
         "versions": installed_versions(),
         **figures,
     }
-    kept = list(rows)
-    if kept:
-        write_jsonl(beside(result, ".rows.jsonl"), kept)
     write_json(result, content)
     return to_json(content)
 

@@ -5,11 +5,11 @@ Scenario groups go by their published titles (paper, Table 1).
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from autoj_reward.client.in_order import as_one
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
@@ -47,42 +47,49 @@ def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]
 
 
 class Measured(Generic[T]):
-    """The rows that are measured, read anew each time, so that none needs to be kept: every usable
-    row of a stream, or `sample` of them drawn with the seed, in their order.
+    """The rows that are measured, read anew each time, so that none needs to be kept.
 
-    All are read once before, to count them and to find the bad ones: with strict, InputError names
-    every one; else they are named and left out, and InputError says if none is left.
+    read: begins to read them. places: those of the rows that are measured.
     """
 
-    def __init__(
-        self, rows: Stream[T], sample: int | None = None, seed: int = 0, strict: bool = True
-    ) -> None:
-        count = 0
-
-        def one_more(_row: T) -> None:
-            nonlocal count
-            count += 1
-
-        look_through(rows, strict, one_more)
-        every = range(count)
-        self._rows = rows
-        self._places = every if sample is None else frozenset(drawn(every, sample, seed))
+    def __init__(self, read: Callable[[], Iterable[T]], places: Collection[int]) -> None:
+        self._read, self._places = read, places
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[T]:
-        return (row for at, row in enumerate(self._rows.usable()) if at in self._places)
+        return (row for at, row in enumerate(self._read()) if at in self._places)
+
+    def drawn(self, sample: int | None, seed: int) -> Measured[T]:
+        """All, or `sample` of them drawn with the seed, in their order."""
+        if sample is None:
+            return self
+        return Measured(self._read, frozenset(drawn(sorted(self._places), sample, seed)))
+
+
+def measured(rows: Stream[T], strict: bool = True) -> Measured[T]:
+    """Every usable row of a stream. All are read once before, to count them and to find the bad
+    ones: with strict, InputError names every one; else they are named and left out, and InputError
+    says if none is left."""
+    return Measured(rows.usable, range(counted(rows, strict)))
+
+
+def counted(rows: Stream[T], strict: bool = True, size: Callable[[T], int] = as_one) -> int:
+    """The sizes of all usable rows together; InputError as of `measured`."""
+    count = 0
+
+    def add(row: T) -> None:
+        nonlocal count
+        count += size(row)
+
+    look_through(rows, strict, add)
+    return count
 
 
 def strictly(source: str, build: Callable[[int, Fields], T]) -> Stream[T]:
     """The records of a source whose rows are objects with text for keys."""
     return Stream(source, lambda line, value: build(line, check.own_fields(value)))
-
-
-def digest(query: str) -> bytes:
-    """What tells a query from others and is short, however long the query is."""
-    return hashlib.sha256(query.encode("utf-8", "surrogatepass")).digest()
 
 
 def texts(row: Fields, field: str) -> tuple[str, ...]:
@@ -134,7 +141,7 @@ def row_id(row: Fields, field: str) -> str | int | None:
 
 def read_answers(
     source: str, data: str, rows: Iterable[Fields], build: Callable[[Fields], T]
-) -> tuple[T, ...]:
+) -> Measured[T]:
     """A record of every row of a file of answers, one for each row of the data.
 
     rows: of each row of the data, the fields that name it, read beside the answers; an
@@ -142,26 +149,25 @@ def read_answers(
         same order.
     InputError names the row that is bad, missing, too many or of another order.
     """
-    places, wanted = enumerate(rows), 0
+    answers, places, wanted = strictly(source, lambda _line, row: row), enumerate(rows), 0
 
-    def checked(line: int, row: Fields) -> T:
+    def checked(row: Fields) -> T:
         nonlocal wanted
         if (at := next(places, None)) is not None:
             wanted += 1
             _in_order(row, *at)
         return build(row)
 
-    found = read_strict(source, checked)
+    found = counted(answers.mapped(checked))
     wanted += sum(1 for _ in places)
-    if len(found) != wanted:
-        row = min(len(found), wanted) + 1
-        short = len(found) < wanted
-        what = f"no answer for row {row}" if short else f"row {row} answers no row"
+    if found != wanted:
+        row = min(found, wanted) + 1
+        what = f"no answer for row {row}" if found < wanted else f"row {row} answers no row"
         raise InputError(
-            f"{source}: {len(found)} rows for the {wanted} rows of {data}: {what}; give one "
+            f"{source}: {found} rows for the {wanted} rows of {data}: {what}; give one "
             "answer for each row, in the same order"
         )
-    return found
+    return Measured(answers.mapped(build).usable, range(found))
 
 
 def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:

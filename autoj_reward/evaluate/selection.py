@@ -3,34 +3,49 @@
 The judge chooses among the first N candidates of each query, a grader grades the chosen; and the
 judge's ratings correlate with the grades (paper, section 6.3 and Table 2). Equal ratings are broken
 by the policy's log-probability, and beside that by the other rules, to see what they would choose.
+Ratings and choices wait for the grader on disk; what is kept of each row is a `Kept`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.client.client import RewardClient
-from autoj_reward.client.judging import judging
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import rate_all, require_protocol
+from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
 from autoj_reward.evaluate.config import SelectionConfig
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.results import journal_path, judging_cost, save
-from autoj_reward.evaluate.rows import drawn
-from autoj_reward.evaluate.selection_figures import Chosen, figures
-from autoj_reward.journal import Journal
+from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.rows import Measured
+from autoj_reward.evaluate.selection_figures import Chosen, Kept, figures
+from autoj_reward.io.encoding import text_digest
+from autoj_reward.io.spool import Spool
 from autoj_reward.judge.make import judge_name
-from autoj_reward.select.choose import choose
-from autoj_reward.types import Candidate, Judgement, Outcome, Rating, Selection
+from autoj_reward.models import critiques_of
+from autoj_reward.select.choose import Compare, choose
+from autoj_reward.select.race import Ask
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
 
 ALONE = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The ratings of a row's candidates that some N considers, and who is chosen among them."""
+
+    ratings: Sequence[Judgement]
+    chosen: Chosen
+
+    def wanted(self, config: SelectionConfig) -> Sequence[int]:
+        """Places of the candidates to be graded: what any rule chose, or all that some N has."""
+        if config.grade == "all":
+            return range(max(config.sizes))
+        return sorted({s.index for by_size in self.chosen.values() for s in by_size.values()})
 
 
 def eval_r(
@@ -43,125 +58,133 @@ def eval_r(
 ) -> int:
     """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
     checked = load_config(SelectionConfig, config, sets)
-    rows = read_candidates(data, max(checked.sizes))
-    rows = drawn(rows, checked.sample, checked.seed)
+    rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     for name, role in ((scores, "--scores"), (grades, "--grades")):
         _require_scores(rows, name, role, data)
-    if scores is None:
-        require_protocol(checked.judge, "single")
-    if "pairwise" in checked.tie_break:
-        if scores is not None:
-            raise ConfigError("tie_break: pairwise asks the judge, and --scores asks nobody")
-        require_protocol(checked.judge, "pairwise")
-    if grades is None:
-        require_protocol(checked.grader, "single")
+    _require_protocols(checked, scores, grades)
+    judge, grader, kept = Cost(), Cost(), list[Kept]()
+    with writing_rows(result) as file:
 
-    judged = (
-        [_brought(row.scores[scores]) for row in rows] if scores else rate(rows, checked, result)
-    )
-    chosen = asyncio.run(choose_all(rows, judged, checked, result))
-    graded: list[Judgement] = []
-    if grades:
-        values = [row.scores[grades] for row in rows]
-    else:
-        values, graded = grade(rows, chosen, checked, result)
-    content = figures(rows, judged, chosen, values, checked.view, checked.draws)
+        def done(row: Candidates, found: Judged, values: Scores) -> None:
+            file.line(_row(row, found, values))
+            own = tuple(judgement.view(checked.view) for judgement in found.ratings)
+            kept.append(Kept(row.base, text_digest(row.query), own, values, found.chosen))
+
+        judged = by_scores(rows, scores, checked) if scores else rate(rows, checked, result, judge)
+        if grades:
+            for row, found in zip(rows, judged, strict=True):
+                done(row, found, row.scores[grades])
+        else:
+            grade(rows, judged, checked, result, grader, done)
+        content = figures(kept, checked.draws)
     content["grader"] = grades or judge_name(checked.grader)
-    spent = [] if scores else [judgement for row in judged for judgement in row]
-    content["cost"] = {"judge": judging_cost(spent), "grader": judging_cost(graded)}
-    kept = [_row(*row) for row in zip(rows, judged, chosen, values, strict=True)]
-    save(result, "eval-r", checked, scores or checked.judge, {"data": data}, content, kept)
+    content["cost"] = {"judge": judge.figures(), "grader": grader.figures()}
+    save(result, "eval-r", checked, scores or checked.judge, {"data": data}, content)
     _tell(content)
     print(f"result: {result}")
     return 0
 
 
 def rate(
-    rows: Sequence[Candidates], config: SelectionConfig, result: str
-) -> list[tuple[Judgement, ...]]:
-    """The judge's rating of every candidate that some N considers."""
+    rows: Measured[Candidates], config: SelectionConfig, result: str, cost: Cost
+) -> Spool[Judged]:
+    """The judge's rating of every candidate that some N considers, and whom it chooses."""
+    found, k = Spool[Judged](), critiques_of(config.judge)
     most = max(config.sizes)
-    asked = [Candidate(row.query, response) for row in rows for response in row.responses[:most]]
-    found = rate_all(config.judge, journal_path(config, result), asked, "rating candidates")
-    return [tuple(found[n : n + most]) for n in range(0, len(found), most)]
 
+    async def one(ask: Ask, row: Candidates) -> Judged:
+        async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
+            return [joint(await ask(pair.inputs())) for pair in pairs]
 
-async def choose_all(
-    rows: Sequence[Candidates],
-    judged: Sequence[Sequence[Judgement]],
-    config: SelectionConfig,
-    result: str,
-) -> list[Chosen]:
-    """Who is chosen from each row, by each tie-break and for each N."""
-    rules = {"configured": tuple(config.tie_break)} | {rule: (rule, "first") for rule in ALONE}
-    found: list[Chosen] = []
-    async with AsyncExitStack() as stack:
-        client: RewardClient | None = None
-        if "pairwise" in config.tie_break:
-            rules["pairwise"] = ("pairwise", "first")
-            journal = Journal(journal_path(config, result))
-            stack.callback(journal.close)
-            client = await stack.enter_async_context(judging(config.judge, journal, 0, "ties"))
-        for row, judgements in zip(rows, judged, strict=True):
-            group = _Group(row, judgements, client, config.view)
-            found.append(
-                {
-                    rule: {n: await group.best_of(n, order) for n in config.sizes}
-                    for rule, order in rules.items()
-                }
-            )
+        ratings = await rated(ask, [Candidate(row.query, r) for r in row.responses[:most]], k)
+        return Judged(ratings, await choose_among(row, ratings, config, compare))
+
+    def told(judged: Judged) -> None:
+        cost.add(judged.ratings)
+        found.add(judged)
+
+    journal, each = journal_path(config, result), k * most
+    label, total = "rating candidates", each * len(rows)
+    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The candidates of one query with their ratings, and a client to compare equals with."""
+def by_scores(rows: Measured[Candidates], name: str, config: SelectionConfig) -> Spool[Judged]:
+    """The same by scores that the rows bring."""
+    found = Spool[Judged]()
 
-    row: Candidates
-    judgements: Sequence[Judgement]
-    client: RewardClient | None
-    view: str
+    async def every() -> None:
+        for row in rows:
+            ratings = _brought(row.scores[name])
+            found.add(Judged(ratings, await choose_among(row, ratings, config)))
 
-    async def best_of(self, n: int, rules: tuple[str, ...]) -> Selection:
-        logprobs = self.row.logprobs or (None,) * len(self.row.responses)
-        candidates = [
-            Candidate(self.row.query, response, logprob)
-            for response, logprob in zip(self.row.responses[:n], logprobs[:n], strict=True)
-        ]
-        return await choose(
-            candidates,
-            self.judgements[:n],
-            view=self.view,
-            rules=rules,
-            compare=self.client.compare if self.client else None,
-        )
+    asyncio.run(every())
+    return found
+
+
+async def choose_among(
+    row: Candidates,
+    judgements: Sequence[Judgement],
+    config: SelectionConfig,
+    compare: Compare | None = None,
+) -> Chosen:
+    """Who is chosen from a row, by each tie-break and for each N."""
+    rules = {"configured": tuple(config.tie_break)} | {rule: (rule, "first") for rule in ALONE}
+    if "pairwise" in config.tie_break:
+        rules["pairwise"] = ("pairwise", "first")
+    logprobs = row.logprobs or (None,) * len(row.responses)
+    candidates = [
+        Candidate(row.query, response, logprob)
+        for response, logprob in zip(row.responses, logprobs, strict=True)
+    ]
+    return {
+        rule: {
+            n: await choose(
+                candidates[:n], judgements[:n], view=config.view, rules=order, compare=compare
+            )
+            for n in config.sizes
+        }
+        for rule, order in rules.items()
+    }
 
 
 def grade(
-    rows: Sequence[Candidates], chosen: Sequence[Chosen], config: SelectionConfig, result: str
-) -> tuple[list[Scores], list[Judgement]]:
+    rows: Measured[Candidates],
+    judged: Spool[Judged],
+    config: SelectionConfig,
+    result: str,
+    cost: Cost,
+    done: Callable[[Candidates, Judged, Scores], None],
+) -> None:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
-    wanted = [
-        list(range(max(config.sizes)))
-        if config.grade == "all"
-        else sorted({s.index for by_size in own.values() for s in by_size.values()})
-        for own in chosen
-    ]
-    asked = [
-        Candidate(row.query, row.responses[i])
-        for row, own in zip(rows, wanted, strict=True)
-        for i in own
-    ]
-    found = rate_all(config.grader, journal_path(config, result), asked, "grading")
-    answers = iter(found)
-    values = []
-    for row, own in zip(rows, wanted, strict=True):
-        given = {i: next(answers).view("rating") for i in own}
-        values.append(tuple(given.get(i) for i in range(len(row.responses))))
-    return values, found
+
+    def told(item: tuple[Candidates, Judged], found: list[Judgement]) -> None:
+        row, own = item
+        cost.add(found)
+        places = own.wanted(config)
+        given = {i: j.view("rating") for i, j in zip(places, found, strict=True)}
+        done(row, own, tuple(given.get(i) for i in range(len(row.responses))))
+
+    asked = (
+        ((row, own), [Candidate(row.query, row.responses[i]) for i in own.wanted(config)])
+        for row, own in zip(rows, judged, strict=True)
+    )
+    total = sum(len(own.wanted(config)) for own in judged)
+    rate_each(config.grader, journal_path(config, result), asked, told, "grading", total)
 
 
-def _require_scores(rows: Sequence[Candidates], name: str | None, role: str, data: str) -> None:
+def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
+    if scores is None:
+        require_protocol(config.judge, "single")
+    if "pairwise" in config.tie_break:
+        if scores is not None:
+            raise ConfigError("tie_break: pairwise asks the judge, and --scores asks nobody")
+        require_protocol(config.judge, "pairwise")
+    if grades is None:
+        require_protocol(config.grader, "single")
+
+
+def _require_scores(rows: Iterable[Candidates], name: str | None, role: str, data: str) -> None:
     for row in rows if name else ():
         if name not in row.scores:
             known = ", ".join(row.scores) or "none"
@@ -181,21 +204,19 @@ def _brought(scores: Scores) -> tuple[Judgement, ...]:
     )
 
 
-def _row(
-    row: Candidates, judged: Sequence[Judgement], chosen: Chosen, grades: Scores
-) -> dict[str, Any]:
+def _row(row: Candidates, judged: Judged, grades: Scores) -> dict[str, Any]:
     return {
         "line": row.line,
         "group": row.group,
         "base": row.base,
         "query": row.query,
         "responses": row.responses,
-        "ratings": [judgement.view("rating") for judgement in judged],
+        "ratings": [judgement.view("rating") for judgement in judged.ratings],
         "grades": grades,
-        "critiques": [judgement.critique for judgement in judged],
+        "critiques": [judgement.critique for judgement in judged.ratings],
         "chosen": {
             rule: {str(n): selection.index for n, selection in by_size.items()}
-            for rule, by_size in chosen.items()
+            for rule, by_size in judged.chosen.items()
         },
     }
 

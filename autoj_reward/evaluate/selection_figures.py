@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from autoj_reward.evaluate.candidates import Candidates, Scores
+from autoj_reward.evaluate.candidates import Scores
 from autoj_reward.evaluate.intervals import (
     Array,
     Draws,
@@ -21,82 +22,75 @@ from autoj_reward.evaluate.intervals import (
 )
 from autoj_reward.evaluate.metrics import correlation, pearson, spearman
 from autoj_reward.evaluate.within_query import orders, tie_counts
-from autoj_reward.types import Judgement, Selection
+from autoj_reward.types import Selection
 
 Chosen = Mapping[str, Mapping[int, Selection]]
 """Tie-break to N to choice, for one row; `configured` is the run's own tie-break."""
 CONFIGURED = "configured"
 
 
-def figures(
-    rows: Sequence[Candidates],
-    judged: Sequence[Sequence[Judgement]],
-    chosen: Sequence[Chosen],
-    grades: Sequence[Scores],
-    view: str,
-    intervals: Draws,
-) -> Figures:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a row for the figures: no text. query: its digest. values: of the candidates
+    that some N considers; None where the judge abstained. grades: None where there is none."""
+
+    base: str
+    query: bytes
+    values: Scores
+    grades: Scores
+    chosen: Chosen
+
+
+def figures(rows: Sequence[Kept], intervals: Draws) -> Figures:
     """By base model and N: the mean grade of the chosen; over all that was graded: correlations.
 
     Where every candidate is graded, also the correlation inside each query and the share of the
     possible gain over a random choice that the judge's choice makes.
     """
-    values = [[judgement.view(view) for judgement in own] for own in judged]
-    bases = list(dict.fromkeys(row.base for row in rows))
-    own = {base: [i for i, row in enumerate(rows) if row.base == base] for base in bases}
+    own: dict[str, list[Kept]] = {}
+    for row in rows:
+        own.setdefault(row.base, []).append(row)
     return {
-        "overall": _correlations(rows, values, grades, range(len(rows)), intervals),
+        "overall": _correlations(rows, intervals),
         "bases": {
-            base: _correlations(rows, values, grades, members, intervals)
-            | {"ties": percent(_tie_rate([values[i] for i in members]))}
-            | {"best_of": _sizes(rows, chosen, values, grades, members, intervals)}
+            base: _correlations(members, intervals)
+            | {"ties": percent(_tie_rate([row.values for row in members]))}
+            | {"best_of": _sizes(members, intervals)}
             for base, members in own.items()
         },
     }
 
 
-def _correlations(
-    rows: Sequence[Candidates],
-    values: Sequence[Sequence[float | None]],
-    grades: Sequence[Scores],
-    members: Sequence[int],
-    intervals: Draws,
-) -> Figures:
+def _correlations(rows: Sequence[Kept], intervals: Draws) -> Figures:
     """Over every candidate that has both a rating and a grade (paper, section 6.3)."""
     both = [
-        (value, grade, rows[i].query)
-        for i in members
-        for value, grade in zip(values[i], grades[i], strict=False)
+        (value, grade, row.query)
+        for row in rows
+        for value, grade in zip(row.values, row.grades, strict=False)
         if value is not None and grade is not None
     ]
     x, y, queries = ([row[k] for row in both] for k in range(3))
-    found: Figures = {"queries": len(members), "n": len(both)}
+    found: Figures = {"queries": len(rows), "n": len(both)}
     for name, measure in (("pearson", pearson), ("spearman", spearman)):
         found |= intervals.number(name, correlation(measure, x, y), queries)
-    inside = orders([values[i] for i in members], [grades[i][: len(values[i])] for i in members])
+    values = [row.values for row in rows]
+    inside = orders(values, [row.grades[: len(row.values)] for row in rows])
     known = int((~np.isnan(inside)).sum())
     return found | {"within_query": {"spearman": rounded(mean(inside), 6), "queries": known}}
 
 
-def _tie_rate(values: Sequence[Sequence[float | None]]) -> float | None:
+def _tie_rate(values: Sequence[Scores]) -> float | None:
     """Share of all pairs of candidates of one query that have the same value."""
     return ratio(*tie_counts(values).T)(np.arange(len(values)))
 
 
-def _sizes(
-    rows: Sequence[Candidates],
-    chosen: Sequence[Chosen],
-    values: Sequence[Sequence[float | None]],
-    grades: Sequence[Scores],
-    members: Sequence[int],
-    intervals: Draws,
-) -> Figures:
+def _sizes(rows: Sequence[Kept], intervals: Draws) -> Figures:
     found: Figures = {}
-    for size in chosen[members[0]][CONFIGURED]:
-        picks = {rule: [chosen[i][rule][size] for i in members] for rule in chosen[members[0]]}
+    queries = [row.query for row in rows]
+    for size in rows[0].chosen[CONFIGURED]:
+        picks = {rule: [row.chosen[rule][size] for row in rows] for rule in rows[0].chosen}
         own = picks[CONFIGURED]
-        queries = [rows[i].query for i in members]
-        best = _graded(own, grades, members)
+        best = _graded(own, rows)
         one: dict[str, Any] = {
             "n": int((~np.isnan(best)).sum()),
             **intervals.number("grade", share(best), queries),
@@ -105,7 +99,7 @@ def _sizes(
         }
         one["other_tie_breaks"] = {
             rule: {
-                "grade": rounded(mean(_graded(other, grades, members)), 6),
+                "grade": rounded(mean(_graded(other, rows)), 6),
                 "other_choice": percent(
                     float(np.mean([a.index != b.index for a, b in zip(own, other, strict=True)]))
                 ),
@@ -113,14 +107,14 @@ def _sizes(
             for rule, other in picks.items()
             if rule != CONFIGURED
         }
-        if all(None not in grades[i][:size] for i in members):
-            one |= _gain(best, [grades[i][:size] for i in members], queries, intervals)
+        if all(None not in row.grades[:size] for row in rows):
+            one |= _gain(best, [row.grades[:size] for row in rows], queries, intervals)
         found[str(size)] = one
     return found
 
 
 def _gain(
-    best: Array, grades: Sequence[Scores], queries: Sequence[str], intervals: Draws
+    best: Array, grades: Sequence[Scores], queries: Sequence[bytes], intervals: Draws
 ) -> Figures:
     """What a random choice, and the best one, would get; and where between them the judge is."""
     every = np.array(grades, dtype=float)
@@ -132,6 +126,6 @@ def _gain(
     }
 
 
-def _graded(picks: Sequence[Selection], grades: Sequence[Scores], members: Sequence[int]) -> Array:
-    found = [grades[i][pick.index] for i, pick in zip(members, picks, strict=True)]
+def _graded(picks: Sequence[Selection], rows: Sequence[Kept]) -> Array:
+    found = [row.grades[pick.index] for row, pick in zip(rows, picks, strict=True)]
     return np.array([np.nan if grade is None else grade for grade in found], dtype=float)

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -34,16 +34,19 @@ def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
     _write(path, map(_line, records))
 
 
-class Lines:
-    """A file of JSON lines that is being written."""
+class Output:
+    """A file that is being written."""
 
     def __init__(self, path: str | os.PathLike[str], file: BinaryIO) -> None:
         self._path, self._file = path, file
 
-    def __call__(self, record: Any) -> None:
-        """Add a record."""
+    def add(self, data: bytes) -> None:
         with _explained(self._path):
-            self._file.write(_line(record))
+            self._file.write(data)
+
+    def line(self, record: Any) -> None:
+        """Add a record as a JSON line."""
+        self.add(_line(record))
 
     def size(self) -> int:
         """Bytes so far, all of them on disk."""
@@ -54,9 +57,9 @@ class Lines:
 
 
 @contextmanager
-def writing_jsonl(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Lines]:
-    """What writes a record as a JSON line; the file is there, whole, once the block has ended
-    without an error. For one process at a time.
+def filling(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Output]:
+    """A file that is there, whole, once the block has ended without an error. For one process at a
+    time.
 
     kept: so many bytes of what a process that was killed has left begin the file; the rest is
     overwritten. Raises OutputError.
@@ -67,26 +70,13 @@ def writing_jsonl(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Lines
         with _explained(path):
             file.truncate(kept)
             file.seek(kept)
-        yield Lines(path, file)
-
-
-@contextmanager
-def writing_bytes(path: str | os.PathLike[str]) -> Iterator[Callable[[bytes], None]]:
-    """What adds bytes; else as `writing_jsonl` from the start."""
-    target = _target(path)
-    with _replacing(path, target.with_name(f".{target.name}.part"), "wb") as file:
-
-        def write(data: bytes) -> None:
-            with _explained(path):
-                file.write(data)
-
-        yield write
+        yield Output(path, file)
 
 
 def write_kept(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file of one process's own, whole, over what it was. Raises OutputError."""
-    with writing_bytes(path) as write:
-        write(data)
+    with filling(path) as file:
+        file.add(data)
 
 
 def write_json(path: str | os.PathLike[str], obj: Any) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.conversation import messages_of
+from autoj_reward.io.encoding import encoded
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 USUAL = (
@@ -57,11 +58,6 @@ def digest(*parts: Any) -> str:
 
 
 _UNESCAPED = json.JSONEncoder(ensure_ascii=False)
-
-
-def encoded(text: str) -> bytes:
-    """UTF-8 that holds lone surrogates too."""
-    return text.encode("utf-8", "surrogatepass")
 
 
 def packed(text: str) -> bytes:

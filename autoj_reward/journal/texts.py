@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn, plain
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.plain import as_json
 from autoj_reward.journal.records import (
     Sampled,
     digest,
-    encoded,
     judgement_key,
     judgement_record,
     packed,
@@ -48,7 +47,7 @@ class Texts:
         keeps each text once: all rows of a query show it."""
         kept_at, number = self._kept.get(text, (-1.0, 0))
         if kept_at < at:
-            key = hashlib.sha256(encoded(text)).digest()
+            key = text_digest(text)
             known = self._execute(SEEN, (at, key))
             number = int((known or self._execute(KEEP, (at, key, packed(text))))[0][0])
             if len(self._kept) >= AT_HAND:

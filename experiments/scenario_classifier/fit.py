@@ -6,7 +6,6 @@ cross-validation, in which each fold has terms and rarities of its own.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from tqdm import tqdm
 
+from autoj_reward.io.encoding import text_digest
 from autoj_reward.scenarios.features import Features, opening_terms, whole_terms, words_of
 from autoj_reward.scenarios.linear import (
     Calibration,
@@ -88,7 +88,7 @@ def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
         groups[row.scenario].append(k)
     found = np.empty(len(rows), dtype=np.intp)
     for start, name in enumerate(sorted(groups)):
-        drawn = sorted(groups[name], key=lambda k: _digest(rows[k].query))
+        drawn = sorted(groups[name], key=lambda k: text_digest(rows[k].query))
         for place, k in enumerate(drawn):
             found[k] = (start + place) % count
     return found
@@ -157,7 +157,3 @@ def _features(terms: Sequence[str], counts: Mapping[str, int], rows: int) -> Fea
 
 def _svm(strength: float, seed: int) -> LinearSVC:
     return LinearSVC(C=strength, class_weight="balanced", max_iter=20000, random_state=seed)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

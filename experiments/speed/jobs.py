@@ -6,6 +6,7 @@ Each size is `autoj best-of-n` in a process of its own, whose peak memory the sy
 end; processor time is that of the process and of all that descend from it. Nothing but the job's
 own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too, and
 with `workers` a job whose scripted judge takes time, with so many answers at once for each worker.
+With `evaluated` each evaluation that may have any number of rows is run on so many of them.
 Results: jobs.json, jobs.md.
 """
 
@@ -16,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ class JobSpeedConfig(StudyConfig):
 
     shards: of each size, run by Ray Data with two workers; None: not at all.
     workers: how many judge at a time in a job whose judge takes time.
+    evaluated: rows of the evaluations.
     slow_queries, latency_s, concurrent: that job's queries for each worker, in eight shards; the
         time of an answer, and how many answers each worker's judge has under way.
     """
@@ -52,6 +54,7 @@ class JobSpeedConfig(StudyConfig):
     words: int = Field(50, ge=1)
     shards: int | None = Field(None, ge=1)
     workers: tuple[int, ...] = ()
+    evaluated: tuple[int, ...] = ()
     slow_queries: int = Field(64, ge=8)
     latency_s: float = Field(0.2, gt=0)
     concurrent: int = Field(8, ge=1)
@@ -78,16 +81,19 @@ class Ran:
     peak_mb: float
 
 
-def ran(folder: Path, **job: Any) -> Ran:
-    """Run a job with its results in `out`. EngineError if it fails."""
-    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | job
+def job(folder: Path, **given: Any) -> Ran:
+    """Run a job with its results in `out`."""
+    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
     (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
-    typed = [sys.executable, "-m", "autoj_reward.cli", "best-of-n"]
+    return ran(folder, "best-of-n", "--config", str(folder / "job.yaml"))
+
+
+def ran(folder: Path, *words: str) -> Ran:
+    """Run a command. EngineError if it fails."""
+    typed = [sys.executable, "-m", "autoj_reward.cli", *words]
     started, cpu = time.monotonic(), dict[psutil.Process, float]()
     with (folder / "told").open("w") as told:
-        process = subprocess.Popen(
-            [*typed, "--config", str(folder / "job.yaml")], stdout=told, stderr=told
-        )
+        process = subprocess.Popen(typed, stdout=told, stderr=told)
         own = psutil.Process(process.pid)
         while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             for one in family([own]) - {own}:
@@ -97,15 +103,15 @@ def ran(folder: Path, **job: Any) -> Ran:
     _, status, used = ended
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise EngineError(f"the job failed: {(folder / 'told').read_text()[-2000:]}")
+        raise EngineError(f"{words[0]} failed: {(folder / 'told').read_text()[-2000:]}")
     spent = used.ru_utime + used.ru_stime + sum(cpu.values())
     return Ran(time.monotonic() - started, spent, used.ru_maxrss / 1024)
 
 
-def measure(config: JobSpeedConfig, queries: int, folder: Path, **job: Any) -> dict[str, float]:
+def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) -> dict[str, float]:
     """The figures of one job."""
     write_jsonl(folder / "in.jsonl", rows(config, queries))
-    took = ran(folder, judge={"kind": "fake"}, **job)
+    took = job(folder, judge={"kind": "fake"}, **given)
     output, candidates = folder / "out", queries * config.candidates
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
@@ -127,7 +133,7 @@ def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, f
     write_jsonl(folder / "in.jsonl", rows(config, queries))
     script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
     shards = {"shards": 8 * workers, "concurrency": workers}
-    took = ran(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
+    took = job(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
     times = [time for path in (folder / "out").rglob("journal.sqlite") for time in _times(path)]
     rate = queries * config.candidates / (max(times) - min(times))
     most = workers * config.concurrent / config.latency_s
@@ -142,6 +148,41 @@ def _times(path: Path) -> tuple[float, float]:
     return told["oldest"], told["newest"]
 
 
+def evaluated(config: JobSpeedConfig, task: str, count: int, folder: Path) -> dict[str, Any]:
+    """The figures of one evaluation, of two candidates where a row has several."""
+    write_jsonl(folder / "rows.jsonl", map(TASKS[task], rows(config, count)))
+    named = ["--data", str(folder / "rows.jsonl"), "--json", str(folder / "out.json")]
+    took = ran(folder, "evaluate", task, *named, *(f"--set={one}" for one in SCRIPTED[task]))
+    return {"task": task, "rows": count, "peak_mb": took.peak_mb, "cpu_s": took.cpu_s}
+
+
+def _named(row: dict[str, Any], **own: Any) -> dict[str, Any]:
+    return {"scenario": "planning", "prompt": row["query"]} | own
+
+
+TASKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "eval-p": lambda row: _named(
+        row,
+        label=0,
+        **{f"response {n}": text for n, text in enumerate(row["responses"][:2], 1)},
+    ),
+    "eval-c": lambda row: _named(
+        row, response=row["responses"][0], critiques={"autoj": row["responses"][1]}
+    ),
+    "eval-r": lambda row: _named(row, outputs=row["responses"][:2], logprobs=[-1.0, -2.0]),
+}
+GRADED = ("grader.kind=fake", "grader.format=autoj-en", "grader.critique=true")
+SCRIPTED = {
+    "eval-p": ("judge.kind=fake", "bootstrap=100"),
+    "eval-c": ("judge.kind=fake", "bootstrap=100", *GRADED),
+    "eval-r": ("judge.kind=fake", "bootstrap=100", *GRADED, "sizes=[2]"),
+}
+EVALUATED = {
+    "evaluation": "{task}",
+    "rows": "{rows:,}",
+    "peak memory, MB": "{peak_mb:.0f}",
+    "processor time, s": "{cpu_s:.0f}",
+}
 COLUMNS = {
     "queries": "{queries:,}",
     "peak memory, MB": "{peak_mb:.0f}",
@@ -184,6 +225,7 @@ def render(found: dict[str, Any]) -> str:
         ("One process", tabled(found["jobs"], COLUMNS), note),
         ("In shards", tabled(found["sharded"], SHARDED), sharded),
         ("Judges that take time", tabled(found["slow"], SLOW), slow),
+        ("Evaluations", tabled(found["evaluated"], EVALUATED), "One process, 100 resamples."),
     ]
     return report("Jobs by size", found, [table for table in tables if len(table[1]) > 1])
 
@@ -191,7 +233,11 @@ def render(found: dict[str, Any]) -> str:
 def study(run: Study[JobSpeedConfig]) -> str:
     """Measure and write."""
     config = run.config
-    found: dict[str, list[dict[str, float]]] = {"jobs": [], "sharded": [], "slow": []}
+    found: dict[str, list[Any]] = {"jobs": [], "sharded": [], "slow": [], "evaluated": []}
+    for count in tqdm(config.evaluated, desc="rows"):
+        for task in TASKS:
+            with TemporaryDirectory() as folder:
+                found["evaluated"].append(evaluated(config, task, count, Path(folder)))
     for queries in tqdm(config.queries, desc="jobs"):
         with TemporaryDirectory() as folder:
             found["jobs"].append(alone := measure(config, queries, Path(folder)))

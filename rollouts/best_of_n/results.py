@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import Lines, write_json, write_text, writing_bytes, writing_jsonl
+from autoj_reward.io.files import Output, filling, write_json, write_text
 from autoj_reward.io.plain import to_json
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import line_plot
@@ -25,13 +25,13 @@ from rollouts.best_of_n.summary import Summary
 class Record:
     """The two files of RESULTS, and what adds a query to them."""
 
-    selection: Lines
-    judgement: Lines
+    selection: Output
+    judgement: Output
 
     def __call__(self, group: GroupResult) -> None:
-        self.selection(selection_record(group))
+        self.selection.line(selection_record(group))
         for record in judgement_records(group):
-            self.judgement(record)
+            self.judgement.line(record)
 
     def sizes(self) -> tuple[int, int]:
         """Bytes so far, all of them on disk."""
@@ -43,8 +43,8 @@ def recording(folder: Path, sizes: tuple[int, int] = (0, 0)) -> Iterator[Record]
     """What takes the queries that are to come, in their order. selections.jsonl and
     judgements.jsonl are there, each whole, once the block has ended without an error."""
     with (
-        writing_jsonl(folder / RESULTS[0], sizes[0]) as selection,
-        writing_jsonl(folder / RESULTS[1], sizes[1]) as judgement,
+        filling(folder / RESULTS[0], sizes[0]) as selection,
+        filling(folder / RESULTS[1], sizes[1]) as judgement,
     ):
         yield Record(selection, judgement)
 
@@ -73,13 +73,13 @@ def writing(
 def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
     """What takes the folders of parts in their order; else as `recording`."""
     with ExitStack() as stack:
-        files = [(name, stack.enter_context(writing_bytes(folder / name))) for name in RESULTS]
+        files = [(name, stack.enter_context(filling(folder / name))) for name in RESULTS]
 
         def add(part: Path) -> None:
-            for name, write in files:
+            for name, whole in files:
                 with (part / name).open("rb") as source:
                     while data := source.read(2**20):
-                        write(data)
+                        whole.add(data)
 
         yield add
 

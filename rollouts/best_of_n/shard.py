@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import cannot_write, write_json, writing_bytes
+from autoj_reward.io.files import cannot_write, filling, write_json
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.journal import Journal
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
@@ -121,12 +121,12 @@ async def judge_shard(
         rows = stages.rows_of(config).part(shard.first, shard.last)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
         queries = judgements = 0
-        with recording(folder) as record, writing_bytes(folder / "groups.pickle") as keep:
+        with recording(folder) as record, filling(folder / "groups.pickle") as kept:
 
             def add(group: GroupResult) -> None:
                 nonlocal queries, judgements
                 record(group)
-                keep(pickle.dumps(group))
+                kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
             await stages.judge(config, groups, journal, cluster, progress, add)

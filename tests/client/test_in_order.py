@@ -35,7 +35,14 @@ async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_nee
     assert done == list(range(1, 201)) and 5 <= most <= 10
 
 
-async def test_one_that_is_late_holds_up_no_more_than_as_many_again() -> None:
+@pytest.mark.parametrize(
+    ("room", "size"),
+    [
+        pytest.param(6, 2, id="sizes of 12"),
+        pytest.param(3, 0, id="no size, which counts as one"),
+    ],
+)
+async def test_one_that_is_late_holds_up_no_more_than_as_many_again(room: int, size: int) -> None:
     late = asyncio.Event()
     taken: list[int] = []
     done: list[int] = []
@@ -46,10 +53,10 @@ async def test_one_that_is_late_holds_up_no_more_than_as_many_again() -> None:
             await late.wait()
         return item
 
-    job = asyncio.create_task(in_order(range(100), work, done.append, 6, lambda item: 2))
+    job = asyncio.create_task(in_order(range(100), work, done.append, room, lambda item: size))
     for _ in range(300):
         await asyncio.sleep(0)
-    assert taken == [0, 1, 2, 3, 4, 5] and done == []  # sizes of 12, and room for 6 under way
+    assert taken == [0, 1, 2, 3, 4, 5] and done == []
     late.set()
     await job
     assert done == list(range(100))

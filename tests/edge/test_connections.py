@@ -24,6 +24,7 @@ from autoj_reward.edge.server import listen
 from autoj_reward.errors import ConfigError
 from tests.edge.test_edge import HEADERS, SCORE, Stub, made, metric, until
 
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
 
 
@@ -45,7 +46,11 @@ def serving(app: Service, most: int) -> Iterator[tuple[str, Connections]]:
     port = listening.getsockname()[1]
     among = Connections(listening, most)
     config = uvicorn.Config(
-        app.guard, log_config=None, lifespan="off", ws="none", timeout_keep_alive=300
+        app.guard,
+        log_config=None,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=connections.IDLE_S,
     )
     server = EdgeServer(config, among, app.guard.intake.drain)
     thread = threading.Thread(target=server.run)
@@ -69,6 +74,17 @@ def closed(connection: socket.socket) -> bool:
         return connection.recv(4096) == b""
     except ConnectionResetError:
         return True
+
+
+def answered(connection: socket.socket) -> bool:
+    """Whether a request on it is answered; its answer may come in parts."""
+    connection.sendall(WHOLE)
+    said = b""
+    while not said.endswith(b"}"):
+        if not (more := connection.recv(4096)):
+            return False
+        said += more
+    return said.startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nA: b\r\n"], ids=repr)
@@ -113,11 +129,10 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
             for _ in range(3):
                 assert client.post("/v1/score", json=SCORE).status_code == 200
             assert len(among._all) == 1
-        until(lambda: not (among._all or among._idle or among._strangers))
+        until(lambda: not (among._all or among._idle or among._owing))
 
 
-def test_strangers_make_room_before_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 300.0)
+def test_strangers_make_room_before_callers() -> None:
     with serving(made(Stub()), most=4) as (address, among), ExitStack() as stack:
         client = stack.enter_context(httpx.Client(base_url=f"http://{address}", headers=HEADERS))
         assert client.post("/v1/score", json=SCORE).status_code == 200
@@ -126,6 +141,53 @@ def test_strangers_make_room_before_callers(monkeypatch: pytest.MonkeyPatch) -> 
         assert all(closed(connection) for connection in strangers[:8])
         assert known in among._all
         assert client.post("/v1/score", json=SCORE).status_code == 200
+
+
+def test_a_newcomer_takes_the_place_of_a_caller_who_asks_nothing() -> None:
+    with serving(made(Stub()), most=2) as (address, among), ExitStack() as stack:
+        for _ in range(2):
+            caller = httpx.Client(base_url=f"http://{address}", headers=HEADERS)
+            assert stack.enter_context(caller).post("/v1/score", json=SCORE).status_code == 200
+        assert httpx.get(f"http://{address}/healthz").status_code == 200
+        assert len(among._all) <= 2
+
+
+def test_a_caller_may_take_longer_to_its_next_request_than_over_a_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    with serving(made(Stub()), most=8) as (address, among), ExitStack() as stack:
+        caller = connected(stack, address)
+        assert answered(caller)
+        assert closed(connected(stack, address))  # later than HEAD_S, and a sweep has been
+        assert answered(caller)
+        caller.sendall(WHOLE[:9])  # begun, it is to end as any head is
+        assert closed(caller)
+        until(lambda: not among._all)
+
+
+def test_what_came_while_the_server_was_busy_is_read_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(made(Stub()), most=8) as (address, among), ExitStack() as stack:
+        caller = connected(stack, address)
+        until(lambda: bool(among._all))
+        busy, sent = threading.Event(), threading.Event()
+
+        def be_busy() -> None:
+            busy.set()
+            assert sent.wait(20)
+
+        def let_a_sweep_be_due() -> None:
+            time.sleep(1.1)
+            among._loop.call_soon(be_busy)  # in the very turn of the loop that a sweep wakes in
+
+        among._loop.call_soon_threadsafe(let_a_sweep_be_due)
+        assert busy.wait(20)
+        monkeypatch.setattr(connections, "HEAD_S", 0.0)
+        caller.sendall(WHOLE)
+        sent.set()
+        assert caller.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("drip", [False, True], ids=["silent", "dripping"])

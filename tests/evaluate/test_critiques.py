@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from autoj_reward import cli
-from autoj_reward.evaluate.critiques import Case, grader_input, is_exchanged, read_cases
+from autoj_reward.evaluate.critique_files import Case, read_cases
+from autoj_reward.evaluate.critiques import grader_input, is_exchanged
 from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render

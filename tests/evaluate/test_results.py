@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autoj_reward import cli
 from autoj_reward.client.in_order import in_order
 from autoj_reward.evaluate import ask
+from autoj_reward.evaluate.best_of_four import Choice
+from autoj_reward.evaluate.candidates import Candidates
+from autoj_reward.evaluate.critique_files import Case
+from autoj_reward.evaluate.pair_files import Pair
 from autoj_reward.evaluate.results import Cost, load
 from autoj_reward.types import Judgement
 from tests.evaluate_rows import pair, write
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=5"]
+GRADER = [
+    *("--set", "grader.kind=fake", "--set", "grader.format=autoj-en"),
+    *("--set", "grader.critique=true"),
+]
 ROWS = 300
+HELD = {Judgement, Pair, Choice, Case, Candidates}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,39 +50,62 @@ def inputs(task: str, folder: Path) -> list[str]:
             ]
             write(systems / f"{name}.jsonl", rows)
         return ["--data", str(systems), "--leaderboard", str(board)]
-    best = task == "best-of-four"
-    four = [
-        {"id": n, "prompt": f"q {n}", "subset": "Math", "chosen": ["a"], "rejected": ["bb"]}
-        for n in range(ROWS)
-    ]
-    pairs = [pair("planning", n) for n in range(ROWS)]
-    return ["--data", write(folder / "rows.jsonl", four if best else pairs)]
+    return ["--data", write(folder / "rows.jsonl", (ROW_OF[task](n) for n in range(ROWS)))]
+
+
+def choice(number: int) -> dict[str, Any]:
+    asked = {"id": number, "prompt": f"q {number}", "subset": "Math"}
+    return asked | {"chosen": ["a"], "rejected": ["bb"]}
+
+
+def critique(number: int) -> dict[str, Any]:
+    asked = {"scenario": "planning", "prompt": f"q {number}", "response": f"r {number}"}
+    return asked | {"critiques": {"autoj": "x"}}
+
+
+def candidates(number: int) -> dict[str, Any]:
+    return {"scenario": "planning", "prompt": f"q {number}", "outputs": ["a", "bb"]}
+
+
+ROW_OF: dict[str, Callable[[int], dict[str, Any]]] = {
+    "eval-p": partial(pair, "planning"),
+    "best-of-four": choice,
+    "eval-c": critique,
+    "eval-r": candidates,
+}
 
 
 @pytest.mark.parametrize(
-    ("task", "sets"),
+    ("task", "sets", "cost"),
     [
-        pytest.param("eval-p", [], id="pairs compared"),
-        pytest.param("eval-p", ["--set", "protocol=pointwise"], id="pairs rated"),
-        pytest.param("best-of-four", [], id="best of four"),
-        pytest.param("ranking", [], id="ranking"),
+        pytest.param("eval-p", [], [2], id="pairs compared"),
+        pytest.param("eval-p", ["--set", "protocol=pointwise"], [2], id="pairs rated"),
+        pytest.param("best-of-four", [], [2], id="best of four"),
+        pytest.param("ranking", [], [2], id="ranking"),
+        pytest.param("eval-c", GRADER, [1, 1], id="critiques"),
+        pytest.param(
+            "eval-r", [*GRADER, "--set", "sizes=[2]", "--set", "grade=all"], [2, 2], id="selection"
+        ),
     ],
 )
-def test_judgements_of_rows_that_are_done_are_not_held(
-    task: str, sets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_rows_that_are_done_and_their_judgements_are_not_held(
+    task: str, sets: list[str], cost: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many rows there are, the judgements alive are of the few under way."""
+    """However many rows there are, those alive and their judgements are the few under way.
+
+    cost: judgements of a row, by the judge and by a grader.
+    """
     monkeypatch.setattr(ask, "in_order", partial(in_order, at_once=16))
     adding, calls = Cost.add, 0
     held: list[int] = []
 
     def alive() -> int:
-        return sum(type(one) is Judgement for one in gc.get_objects())
+        return sum(type(one) in HELD for one in gc.get_objects())
 
     def counted(self: Cost, judgements: Iterable[Judgement]) -> None:
         nonlocal calls
         calls += 1
-        if calls % 30 == 0:
+        if calls % 60 == 0:
             held.append(alive())
         adding(self, judgements)
 
@@ -80,5 +113,8 @@ def test_judgements_of_rows_that_are_done_are_not_held(
     before, out = alive(), str(tmp_path / "out.json")
     flags = [*inputs(task, tmp_path), "--json", out, *FAKE, *sets]
     assert not cli.main(["evaluate", task, *flags])
-    assert (calls, load(out)["cost"]["judgements"]) == (ROWS, 2 * ROWS)
+    found = load(out)["cost"]
+    parts = [found] if len(cost) == 1 else [found["judge"], found["grader"]]
+    assert [part["judgements"] for part in parts] == [ROWS * n for n in cost]
+    assert calls == ROWS * len(cost)
     assert max(held) - before < ROWS / 2
