@@ -65,7 +65,7 @@ class Sparing(logging.Filter):
         return True
 
 
-def log_to_stderr(level: str = "INFO") -> None:
+def log_to_stderr() -> None:
     """Write this package's logs, uvicorn's and asyncio's, to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -73,7 +73,7 @@ def log_to_stderr(level: str = "INFO") -> None:
     for name in ("autoj_reward", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level if name == "autoj_reward" else "WARNING")
+        logger.setLevel("INFO" if name == "autoj_reward" else "WARNING")
 
 
 def new_request_id(given: str) -> str:

@@ -104,7 +104,6 @@ def choose(
 
 async def study(run: Study[OwnCritiquesConfig]) -> str:
     """Sample and write."""
-    run.config.output.parent.mkdir(parents=True, exist_ok=True)
     rows = await sample(run.config)
     write_jsonl(run.config.output, rows)
     return f"{len(rows)} rows with a usable critique: {run.config.output}"

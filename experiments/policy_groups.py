@@ -116,7 +116,6 @@ async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mappin
 
 async def study(run: Study[PolicyGroupsConfig]) -> str:
     """Sample and write."""
-    run.config.output.parent.mkdir(parents=True, exist_ok=True)
     groups = await make_groups(run.config)
     write_jsonl(run.config.output, groups)
     return f"{len(groups)} groups: {run.config.output}"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -66,12 +66,6 @@ class ResampledConfig(StudyConfig):
 T = TypeVar("T", bound=StudyConfig)
 
 
-class Main(Protocol):
-    """A command, called with its arguments or None for those of the process; the exit code."""
-
-    def __call__(self, arguments: Sequence[str] | None = None) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Study(Generic[T]):
     """A study under way. command: as it was typed. parts: to run. limit: of --limit, rows for a
@@ -116,8 +110,8 @@ def command(
     work: Callable[[Study[T]], str | Awaitable[str]],
     parts: Sequence[str] = (),
     limit: str | None = None,
-) -> Main:
-    """The `main` of a study.
+) -> Callable[..., int]:
+    """The `main` of a study: called with its arguments, or none for those of the process.
 
     work: measures and returns what is printed. parts: that --parts may name. limit: what --limit
     counts. The exit code is 0, 1 for an error that is explained, 130 if interrupted.

@@ -36,7 +36,6 @@ from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.selection_budget.config import SelectionBudgetConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
-from experiments.faults.kills import JobKillsConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.policy_groups import PolicyGroupsConfig
@@ -109,7 +108,6 @@ KINDS: dict[str, type[Block]] = {
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
     "job_speed": JobSpeedConfig,
-    "job_kills": JobKillsConfig,
     "rendering": RenderingConfig,
     "selection_budget": SelectionBudgetConfig,
 }

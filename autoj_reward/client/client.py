@@ -70,6 +70,12 @@ class RewardClient:
         self._recorder = Recorder(journal, progress, self._slots)
         self._closed = False
 
+    async def __aenter__(self) -> RewardClient:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """End every call under way with EngineUnavailable, and refuse later ones. The backend is
         closed by who opened it."""

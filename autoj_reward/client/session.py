@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.recorder import Progress
 from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
@@ -22,6 +22,25 @@ from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
+
+
+def client_of(
+    config: JudgeConfig,
+    backend: Backend,
+    max_in_flight: int,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+) -> RewardClient:
+    """A client that asks for what this judge is to give, so many inputs at a time."""
+    return RewardClient(
+        backend,
+        journal=journal,
+        critiques=critiques_of(config),
+        compares=compares(config),
+        max_in_flight=max_in_flight,
+        deadline_s=config.serve.deadline_s,
+        progress=progress,
+    )
 
 
 @asynccontextmanager
@@ -41,55 +60,33 @@ async def open_judge(
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
-    serving = config.serve
-    options = {
-        "journal": journal,
-        "critiques": critiques_of(config),
-        "compares": compares(config),
-        "progress": progress,
-    }
     if not config.on_replicas:
         replica = JudgeReplica(make_judge(config))
         await replica.start()
-        client = RewardClient(
-            LocalBackend(replica),
-            max_in_flight=max_ongoing(config, 0),
-            deadline_s=serving.deadline_s,
-            **options,  # type: ignore[arg-type]
-        )
+        backend = LocalBackend(replica)
         try:
-            yield client
+            room = max_ongoing(config, 0)
+            async with client_of(config, backend, room, journal, progress) as client:
+                yield client
         finally:
-            await client.close()
-            await client.backend.close()
+            await backend.close()
         return
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
 
     where = cluster or Cluster(gpus)
     try:
-        backend = where.deploy_judge(config)
-        client = RewardClient(
-            backend,
-            max_in_flight=backend.max_ongoing * backend.replicas,
-            deadline_s=serving.deadline_s,
-            **options,  # type: ignore[arg-type]
-        )
-        try:
+        replicas = where.deploy_judge(config)
+        room = replicas.max_ongoing * replicas.replicas
+        async with client_of(config, replicas, room, journal, progress) as client:
             yield client
-        finally:
-            await client.close()
     finally:
         where.remove("judge") if cluster else where.close()
 
 
 @asynccontextmanager
 async def open_service(
-    config: ServiceConfig,
-    judge: JudgeConfig,
-    *,
-    journal: Journal | None = None,
-    progress: Progress | None = None,
+    config: ServiceConfig, judge: JudgeConfig, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
     """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
     count here.
@@ -105,19 +102,10 @@ async def open_service(
             f"{config.token_env}"
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
-    client = RewardClient(
-        backend,
-        journal=journal,
-        critiques=critiques_of(judge),
-        compares=compares(judge),
-        max_in_flight=max_ongoing(judge, 0),
-        deadline_s=judge.serve.deadline_s,
-        progress=progress,
-    )
     try:
-        yield client
+        async with client_of(judge, backend, max_ongoing(judge, 0), journal) as client:
+            yield client
     finally:
-        await client.close()
         await backend.close()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,15 +45,10 @@ def compact(path: str) -> int:
     return 0
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[Journal]:
+def _opened(path: str) -> closing[Journal]:
     from autoj_reward.errors import JournalError
     from autoj_reward.journal import Journal
 
     if not Path(path).is_file():
         raise JournalError(f"no journal at {path}: name the file that a job has written")
-    journal = Journal(Path(path))
-    try:
-        yield journal
-    finally:
-        journal.close()
+    return closing(Journal(Path(path)))

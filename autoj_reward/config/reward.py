@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
@@ -48,17 +48,6 @@ class FailureConfig(BudgetConfig):
 
     fallback: Literal["neutral", "group"] | float = "neutral"
 
-    @field_validator("fallback", mode="before")
-    @classmethod
-    def _stateless(cls, value: Any) -> Any:
-        if value == "running":
-            raise ValueError(
-                "running is no choice any more, since the mean of the run so far differs by "
-                "process and starts anew on a resume: state that mean as a number (judge/shaped in "
-                "the logs of a first run), or take neutral"
-            )
-        return value
-
 
 class ShapingConfig(Block):
     """From the raw reward to the one that is learned from, in this order.
@@ -73,17 +62,6 @@ class ShapingConfig(Block):
     shift: float = 0.0
     clip: tuple[float, float] | None = None
     whiten: Literal["none", "group"] = "none"
-
-    @field_validator("whiten", mode="before")
-    @classmethod
-    def _stateless(cls, value: Any) -> Any:
-        if value == "running":
-            raise ValueError(
-                "running is no choice any more, since rewards that are asked for at different "
-                "times lose their order: with the mean m and the standard deviation s of a first "
-                "run's judge/raw set shift to -m/s and scale to 1/s"
-            )
-        return value
 
     @model_validator(mode="after")
     def _order(self) -> ShapingConfig:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 from ray import serve
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.session import client_of
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.http import make_app
@@ -24,7 +24,6 @@ from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import compares, critiques_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.settings import dtype_on, max_ongoing
 from autoj_reward.replicas.backend import RayBackend
@@ -53,13 +52,8 @@ class _Edge:
         judge = self._config.judge
         most = judge.serve.max_replicas or judge.serve.replicas
         assert isinstance(most, int)  # build() has seen to it
-        client = RewardClient(
-            RayBackend(self._judge, judge_name(judge), most),
-            critiques=critiques_of(judge),
-            compares=compares(judge),
-            max_in_flight=max_ongoing(judge, _gpus_each(judge)) * most,
-            deadline_s=judge.serve.deadline_s,
-        )
+        backend = RayBackend(self._judge, judge_name(judge), most)
+        client = client_of(judge, backend, max_ongoing(judge, _gpus_each(judge)) * most)
         token = kept_token(self._config.token_env, self._config.token_file)
         return make_app(client, token, Limits(deadline_s=self._config.deadline_s)).guard
 

@@ -18,8 +18,9 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from autoj_reward.judge.health import CHECK_EVERY, Bounds, JudgeHealth
+from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
+from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.types import Comparison, Judgement, Outcome, Usage
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -100,7 +101,7 @@ class Metrics:
         )
         for name in FIGURES:
             self._figures.labels(name).set(math.nan)
-        for name in Bounds.__slots__:
+        for name in BOUNDS:
             self._alarm.labels(name).set(0)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
@@ -131,7 +132,7 @@ class Metrics:
                 groups.setdefault(query, []).append(judgement.rating.value)
         for ratings in groups.values():
             self._pairs.inc(math.comb(len(ratings), 2))
-            self._ties.inc(sum(math.comb(ratings.count(value), 2) for value in set(ratings)))
+            self._ties.inc(tied_pairs(ratings))
 
     def compared(self, comparisons: Sequence[Comparison]) -> None:
         """Count verdicts."""
@@ -165,12 +166,11 @@ class Metrics:
         found, alarms = self.health.figures(), set(self.health.alarms())
         for name in FIGURES:
             self._figures.labels(name).set(found[name])
-        for name in Bounds.__slots__:
+        for name in BOUNDS:
             self._alarm.labels(name).set(name in alarms)
         for name in sorted(alarms ^ self._alarms):
-            bound = getattr(self.health.bounds, name)
             value = None if math.isnan(found[name]) else found[name]
-            facts = {"figure": name, "value": value, "bound": bound}
+            facts = {"figure": name, "value": value, "bound": BOUNDS[name]}
             if name in alarms:
                 LOG.warning("judge health alarm", extra={"facts": facts})
             else:

@@ -13,6 +13,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig
 from autoj_reward.edge import trainers
 from autoj_reward.edge.connections import IDLE_S, Connections, EdgeServer, places
+from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.edge.intake import Limits
 from autoj_reward.errors import ConfigError
@@ -96,14 +97,19 @@ async def make_edge(
     limits = Limits(requests=room.requests, bodies=bodies, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
     trainers.add_routes(app, model, app.metrics.judged)
+    return Edge(app, server_of(app.guard, listening, room.most, config.drain_s))
+
+
+def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -> EdgeServer:
+    """The server of an app on a socket, at most so many connections at a time."""
     options = uvicorn.Config(
-        app.guard,
+        guard,
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
         timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=config.drain_s,
+        timeout_graceful_shutdown=drain_s,
     )
-    return Edge(app, EdgeServer(options, Connections(listening, room.most), app.guard.intake.drain))
+    return EdgeServer(options, Connections(listening, most), guard.intake.drain)

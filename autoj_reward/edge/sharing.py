@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.session import open_reward
+from autoj_reward.client.session import client_of, open_reward
 from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig
 from autoj_reward.edge.metrics import FOLDER
 from autoj_reward.edge.server import Edge, EdgeConfig, make_edge
@@ -24,7 +24,6 @@ from autoj_reward.extras import from_extras
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.journal import Journal
 from autoj_reward.logs import LOG, log_to_stderr
-from autoj_reward.models import compares, critiques_of
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.trainer.reward import RewardModel
 
@@ -86,19 +85,10 @@ class SharedModel(RewardModel):
         with from_extras():
             from autoj_reward.replicas.started import joined
 
+        most = self._share(found.max_ongoing * found.replicas)
         with joined(found) as backend:
-            client = RewardClient(
-                backend,
-                journal=journal,
-                critiques=critiques_of(judge),
-                compares=compares(judge),
-                max_in_flight=self._share(found.max_ongoing * found.replicas),
-                deadline_s=judge.serve.deadline_s,
-            )
-            try:
+            async with client_of(judge, backend, most, journal) as client:
                 yield client
-            finally:
-                await client.close()
 
     def _share(self, most: int) -> int:
         return max(1, most // self._plan.config.edges)

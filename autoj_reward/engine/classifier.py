@@ -11,7 +11,7 @@ from autoj_reward.engine.base import Prepared, Score
 from autoj_reward.engine.fitting import fitted
 from autoj_reward.errors import EngineUnavailable, ModelError
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.classifier import pad_of_classifier
+from autoj_reward.models.classifier import pad_of_classifier, scores
 from autoj_reward.models.settings import dtype_of
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -71,7 +71,9 @@ class TransformersScorer:
             if not batch:
                 continue
             try:
-                values = await asyncio.to_thread(self._forward, [ids for ids, _ in batch])
+                values = await asyncio.to_thread(
+                    scores, self._net, [ids for ids, _ in batch], self._pad
+                )
             except Exception as error:  # whatever it is, somebody waits for each answer
                 for _, answer in batch:
                     if not answer.done():
@@ -80,20 +82,6 @@ class TransformersScorer:
             for (_, answer), value in zip(batch, values, strict=True):
                 if not answer.done():
                     answer.set_result(value)
-
-    def _forward(self, prompts: list[tuple[int, ...]]) -> list[float]:
-        """The scores of prompts, padded on the right."""
-        import torch
-
-        longest = max(map(len, prompts))
-        ids = torch.tensor([[*p, *[self._pad] * (longest - len(p))] for p in prompts])
-        lengths = torch.tensor([[len(p)] for p in prompts])
-        mask = (torch.arange(longest)[None] < lengths).long()
-        device = self.model.device
-        with torch.inference_mode():
-            out = self._net(input_ids=ids.to(device), attention_mask=mask.to(device))
-        found: list[float] = out.logits[:, 0].float().tolist()
-        return found
 
     async def check(self) -> None:
         """It lives in the process that asks."""

@@ -24,6 +24,9 @@ from autoj_reward.types import Usage
 
 UNMEASURED = 0.01
 """The share of a GPU that vLLM demands to find free where the KV cache has a size of its own."""
+IN_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""What vLLM runs a model with on one GPU. By the name `uni` a CPU build starts a worker beside the
+engine's process nonetheless, which imports all of vLLM once more, only to bind threads to cores."""
 
 
 def engine_arguments(
@@ -51,6 +54,8 @@ def engine_arguments(
         arguments["gpu_memory_utilization"] = UNMEASURED
     if device.kind == "cuda":
         return arguments
+    if config.tensor_parallel == 1:
+        arguments["distributed_executor_backend"] = IN_ONE_PROCESS
     # The CPU's default block of 128 tokens would share too little of a query's prefix.
     return arguments | {
         "kv_cache_memory_bytes": int((config.kv_cache_gib or CPU_KV_GIB) * 2**30),

@@ -6,13 +6,9 @@ or a model wrote is text, escaped here or set as text by the script.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from autoj_reward.errors import ConfigError, InputError
@@ -20,7 +16,7 @@ from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.leaderboard_tables import section
 from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.io.files import write_text
-from autoj_reward.io.page import data_block, esc, num, plural, visible
+from autoj_reward.io.page import data_block, esc, num, page, plural, visible
 from autoj_reward.io.plain import to_json
 
 Titled = tuple[str, str]
@@ -64,10 +60,6 @@ def render(
     loaded: Sequence[tuple[str, Figures]], items: Sequence[Sequence[Item]], left: int
 ) -> str:
     """The page. loaded: results by file name. items: their judged rows. left: rows left out."""
-    folder = files("autoj_reward.evaluate")
-    page = Template(folder.joinpath("leaderboard.html").read_text("utf-8"))
-    script = folder.joinpath("leaderboard.js").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     titles = [f"{found['name']} · {found['task']} · {Path(path).stem}" for path, found in loaded]
     data = [
         {"title": title, "items": [to_json(item) for item in own]}
@@ -78,13 +70,13 @@ def render(
     for path, found in loaded:
         same.setdefault((str(found["task"]), _rows_of(found)), []).append((Path(path).stem, found))
     note = f"{plural(left, 'judged row')} left out of this page; the files hold all of them."
-    return page.substitute(
-        script_hash=f"sha256-{digest}",
+    return page(
+        "autoj_reward.evaluate",
+        "leaderboard",
         subtitle=esc(f"{plural(len(loaded), 'result')}; 95 % intervals are bootstrapped."),
         sections="".join(section(task, rows, own) for (task, rows), own in same.items()),
         notes=f'<p class="muted small">{note}</p>' if left else "",
         data=data_block(data),
-        script=script,
     )
 
 

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import kendalltau, rankdata
 
+from autoj_reward.evaluate.intervals import Statistic
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.types import Verdict
 
-Indices = NDArray[np.intp]
-Statistic = Callable[[Indices], float | None]
-"""A figure of the rows with these indices, which may repeat; None where it is undefined."""
 Correlation = Callable[[ArrayLike, ArrayLike], float | None]
 Shown = Verdict | None
 """What one order said, FIRST being the response that it showed first; None if it failed."""

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from string import Template
 
 # Controls but tab and newline, bidirectional overrides and isolates (which can show text in an
 # order that is not its own), lone surrogates, and the two noncharacters that XML forbids.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
+
+
+def page(package: str, name: str, **parts: str) -> str:
+    """`NAME.html` of a package with its parts put in: those given, and the script that stands
+    beside it, `NAME.js`, which runs by its hash and no other."""
+    folder = files(package)
+    script = folder.joinpath(f"{name}.js").read_text("utf-8")
+    text = Template(folder.joinpath(f"{name}.html").read_text("utf-8"))
+    return text.substitute(parts, script=script, script_hash=hashed(script))
+
+
+def hashed(text: str) -> str:
+    """What a page's policy names a script or a style of its own by."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -15,16 +15,8 @@ from autoj_reward.types import Judgement
 
 CHECK_EVERY = 100
 """Judgements between two looks for alarms: one look costs half a millisecond."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The highest value of each figure that raises no alarm; see `JudgeHealth.figures`."""
-
-    failure_rate: float = 0.05
-    forced_rate: float = 0.2
-    saturation: float = 0.6
-    length_drift: float = 0.3
+BOUNDS = {"failure_rate": 0.05, "forced_rate": 0.2, "saturation": 0.6, "length_drift": 0.3}
+"""The highest value of a figure that raises no alarm; see `JudgeHealth.figures`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +34,7 @@ class JudgeHealth:
     for several threads at once.
     """
 
-    def __init__(self, bounds: Bounds | None = None, window: int = 1000, least: int = 100) -> None:
-        self.bounds = bounds or Bounds()
+    def __init__(self, window: int = 1000, least: int = 100) -> None:
         self._least = least
         self._seen: deque[_Seen] = deque(maxlen=window)
         self._first: float | None = None
@@ -84,9 +75,7 @@ class JudgeHealth:
         if len(self._seen) < self._least:
             return ()
         found = self.figures()
-        return tuple(
-            name for name in self.bounds.__slots__ if found[name] > getattr(self.bounds, name)
-        )
+        return tuple(name for name, most in BOUNDS.items() if found[name] > most)
 
     def _length_correlation(self) -> float:
         rated = [(s.rating, s.characters) for s in self._seen if s.rating is not None]

@@ -1,7 +1,8 @@
-"""What a sequence classifier must be to serve as a scalar reward model, checked before it loads."""
+"""What a sequence classifier must be to serve as a scalar reward model, and how it is asked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from autoj_reward.config import EngineConfig
@@ -58,3 +59,21 @@ def _checked(path: str, facts: Any, tokens: int, tokenizer_pad: int | None, want
             f"{path}: max_model_len is {wanted} and the model reads {longest} tokens: set it lower"
         )
     return int(text.pad_token_id)
+
+
+def scores(net: Any, rows: Sequence[Sequence[int]], pad: int, **options: Any) -> list[float]:
+    """What a classifier with one label gives token sequences, in one pass, padded on the right.
+
+    options: of its forward pass.
+    """
+    import torch
+
+    ids = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(row) for row in rows], batch_first=True, padding_value=pad
+    )
+    lengths = torch.tensor([[len(row)] for row in rows])
+    mask = (torch.arange(ids.shape[1]) < lengths).long()
+    with torch.no_grad():
+        out = net(input_ids=ids.to(net.device), attention_mask=mask.to(net.device), **options)
+    found: list[float] = out.logits[:, 0].double().tolist()
+    return found

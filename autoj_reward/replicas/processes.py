@@ -17,25 +17,31 @@ def family(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     """These processes, where they still run, and all that descend from them."""
     found: set[psutil.Process] = set()
     for root in roots:
-        with suppress(psutil.NoSuchProcess):
-            found |= {root, *root.children(recursive=True)}
+        if root not in found:
+            with suppress(psutil.NoSuchProcess):
+                found |= {root, *root.children(recursive=True)}
     return found
 
 
 def end(processes: set[psutil.Process], patience_s: float) -> None:
-    """Wait until they are gone; kill those that still are there after so many seconds."""
+    """Wait until they are gone, and what they start meanwhile: a replica may just be about to start
+    its engine. Kill those that still are there after so many seconds."""
+    found = set(processes)
     try:
-        _wait(processes, patience_s)
+        _wait(found, patience_s)
     finally:  # whoever is interrupted waits no longer
-        for process in _alive(processes):
+        found |= family(_alive(found))
+        for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        _wait(processes, 10.0)
+        _wait(found, 10.0)
 
 
-def _wait(processes: set[psutil.Process], seconds: float) -> None:
+def _wait(found: set[psutil.Process], seconds: float) -> None:
+    """Until none is alive, for so many seconds at most; what they have started is added."""
     deadline = time.monotonic() + seconds
-    while _alive(processes) and time.monotonic() < deadline:
+    while (alive := _alive(found)) and time.monotonic() < deadline:
+        found |= family(alive)
         time.sleep(0.05)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from autoj_reward.types import Verdict
 
@@ -18,6 +19,11 @@ def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
         return left
     best = max(v for v in own if v is not None)
     return [i for i, v in zip(left, own, strict=True) if v == best]
+
+
+def tied_pairs(values: Iterable[float]) -> int:
+    """How many pairs of the values are equal."""
+    return sum(math.comb(count, 2) for count in Counter(values).values())
 
 
 async def knock_out(left: list[int], meet: Meet, most: float = math.inf) -> list[int]:

@@ -18,7 +18,7 @@ from autoj_reward.client.session import open_reward
 from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
-from autoj_reward.judge.health import CHECK_EVERY, JudgeHealth
+from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.trainer.context import ContextFields
 from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
@@ -261,8 +261,8 @@ class RewardModel:
         alarms = self.health.alarms()
         for name in alarms:
             if name not in self._alarms:
-                found, bound = self.health.figures()[name], getattr(self.health.bounds, name)
-                LOG.warning("judge health alarm: %s is %.3g, over %g", name, found, bound)
+                found = self.health.figures()[name]
+                LOG.warning("judge health alarm: %s is %.3g, over %g", name, found, BOUNDS[name])
         self._alarms = alarms
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import stdev
 
-from autoj_reward.judge.health import JudgeHealth
+from autoj_reward.judge.health import BOUNDS, JudgeHealth
+from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.reward import Reward
 from autoj_reward.types import Candidate, Outcome
@@ -40,13 +42,13 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
             name = candidate.query if candidate.group_id is None else candidate.group_id
             groups.setdefault(name, []).append(reward.raw)
     several = [values for values in groups.values() if len(values) > 1]
-    pairs = sum(len(values) * (len(values) - 1) // 2 for values in several)
-    ties = sum(_count_pairs(values, lambda a, b: a == b) for values in several)
+    pairs = sum(math.comb(len(values), 2) for values in several)
+    ties = sum(map(tied_pairs, several))
     return figures | {
         "judge/forced": mean([float(j.forced) for j in judgements]),
         "judge/flagged": mean([float(bool(j.flags)) for j in judgements]),
         "judge/tie_rate": ties / pairs if pairs else math.nan,
-        "judge/group_std": mean([_spread(values) for values in several]),
+        "judge/group_std": mean([stdev(values) for values in several]),
         "judge/raw": mean([r.raw for r in rewards if r.raw is not None]),
         "judge/shaped": mean([r.value for r in rewards if r.value is not None]),
         "judge/tokens_in": mean([float(j.usage.tokens_in) for j in judgements]),
@@ -99,15 +101,4 @@ def health_figures(health: JudgeHealth) -> dict[str, float]:
     `judge/alarm_<figure>`: 1 while it is out of its bounds, else 0. See `JudgeHealth`."""
     alarms = health.alarms()
     figures = {f"judge/window_{name}": value for name, value in health.figures().items()}
-    return figures | {
-        f"judge/alarm_{name}": float(name in alarms) for name in health.bounds.__slots__
-    }
-
-
-def _spread(values: Sequence[float]) -> float:
-    centre = sum(values) / len(values)
-    return math.sqrt(sum((v - centre) ** 2 for v in values) / (len(values) - 1))
-
-
-def _count_pairs(values: Sequence[float], test: Callable[[float, float], bool]) -> int:
-    return sum(test(a, b) for i, a in enumerate(values) for b in values[:i])
+    return figures | {f"judge/alarm_{name}": float(name in alarms) for name in BOUNDS}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from autoj_reward.io.histogram import Histogram
 from autoj_reward.io.page import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.types import Judgement
@@ -76,36 +77,6 @@ def _views(j: Judgement, kind: str) -> tuple[float | None, float | None, float |
     if kind == READING:
         return None, None, j.view("expected")
     return j.view("rating"), j.view("expected"), j.view("direct")
-
-
-class Histogram:
-    """How often each value came: as they are while they are few, then in bars of equal width."""
-
-    def __init__(self) -> None:
-        self.width = 0.0
-        self._counts: Counter[float] = Counter()
-
-    def add(self, value: float, sign: int = 1) -> None:
-        if not math.isfinite(value):
-            return
-        self._counts[self._bar(value)] += sign
-        while len(self._counts) > BARS:
-            low, high = min(self._counts), max(self._counts)
-            self.width = 2 * self.width or 10.0 ** math.floor(math.log10((high - low) / BARS * 4))
-            merged: Counter[float] = Counter()
-            for own, count in self._counts.items():
-                merged[self._bar(own)] += count
-            self._counts = merged
-
-    def _bar(self, value: float) -> float:
-        """The value, or the middle of its bar."""
-        if not self.width:
-            return round(value, 3)
-        return round((math.floor(value / self.width) + 0.5) * self.width, 9)
-
-    def bars(self) -> list[tuple[float, int]]:
-        """(value, count), ascending."""
-        return sorted((value, count) for value, count in self._counts.items() if count > 0)
 
 
 @dataclass(slots=True)
@@ -182,7 +153,7 @@ class Figures:
     reasons: Counter[str] = field(default_factory=Counter)
     flags: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
-    ratings: Histogram = field(default_factory=Histogram)
+    ratings: Histogram = field(default_factory=lambda: Histogram(BARS))
     series: Series = field(default_factory=Series)
     whole: Slot = field(default_factory=Slot)
     forced: int = 0
@@ -204,7 +175,7 @@ class Figures:
         if mark.verdict:
             self.verdicts[mark.verdict] += sign
         if mark.rating is not None:
-            self.ratings.add(mark.rating, sign)
+            self.ratings.add(round(mark.rating, 3), sign)
         self.series.add(mark, sign)
         self.whole.add(mark, sign)
         self.forced += sign * mark.forced
@@ -241,7 +212,7 @@ class Figures:
             "first": self.first if judged else None,
             "last": self.last if judged else None,
             "lately": lately / seconds,
-            "ratings": self.ratings.bars(),
+            "ratings": list(self.ratings.counts()),
             "bar": self.ratings.width,
             "slot_s": self.series.seconds,
             "series": list(self.series.points()),

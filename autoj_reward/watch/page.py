@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from functools import cache
 from importlib.resources import files
+
+from autoj_reward.io.page import hashed
 
 SCRIPTS = ("base.js", "charts.js", "overview.js", "queries.js", "query.js", "main.js")
 
@@ -29,7 +29,7 @@ def document() -> str:
 @cache
 def headers() -> dict[str, str]:
     """What the browser is told: run this script alone, and ask nobody but this service."""
-    style, script = (_digest(part) for part in _parts())
+    style, script = map(hashed, _parts())
     policy = (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -40,7 +40,3 @@ def headers() -> dict[str, str]:
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

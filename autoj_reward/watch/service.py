@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import secrets
 import signal
-import socket
 import threading
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from autoj_reward.edge.connections import Connections, EdgeServer, places
+from autoj_reward.edge.connections import EdgeServer, places
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
-from autoj_reward.edge.server import listen
+from autoj_reward.edge.server import listen, server_of
 from autoj_reward.errors import InputError
 from autoj_reward.logs import LOG
 from autoj_reward.watch.answers import Answers, as_text
@@ -38,7 +36,7 @@ def main(path: str, port: int) -> int:
     run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
     with listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
-        server = _server(make_app(run, token), listening)
+        server = server_of(make_app(run, token), listening, places(REQUESTS).most, drain_s=1)
         serving = threading.Thread(target=_serve, args=(server, end), name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:
@@ -56,20 +54,6 @@ def main(path: str, port: int) -> int:
             for number, handler in before.items():
                 signal.signal(number, handler)
     return 0
-
-
-def _server(app: Guard, listening: socket.socket) -> EdgeServer:
-    options = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
-    room = places(REQUESTS)
-    return EdgeServer(options, Connections(listening, room.most), app.intake.drain)
 
 
 def _serve(server: EdgeServer, end: threading.Event) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
+from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.watch.figures import COMPARISON, Mark
 
 VIEWS = ("rating", "expected", "direct")
@@ -65,7 +65,6 @@ def standing(candidates: Sequence[Stander], view: int) -> Standing | None:
     values = [v for stander in candidates if (v := stander.values[view]) is not None]
     if not values:
         return None
-    counts = Counter(values)
     best = max(values)
     return Standing(
         rated=len(values),
@@ -73,8 +72,8 @@ def standing(candidates: Sequence[Stander], view: int) -> Standing | None:
         worst=min(values),
         mean=fmean(values),
         pairs=math.comb(len(values), 2),
-        tied=sum(math.comb(k, 2) for k in counts.values()),
-        top=counts[best],
+        tied=tied_pairs(values),
+        top=values.count(best),
     )
 
 

@@ -36,7 +36,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.faults.chaos.server import HEADERS, TOKEN, service
 from experiments.study import Study, StudyConfig, command
-from experiments.tables import report, tabled
+from experiments.tables import lined, report
 
 TOKEN_ENV = "AUTOJ_CLIENT_TIME_TOKEN"
 WORDS = " because the air scatters blue light more than red" * 8
@@ -131,9 +131,8 @@ COLUMNS = {
 
 def render(found: dict[str, Any]) -> str:
     """The figures as a table in Markdown, a line each."""
-    head, cells = tabled([found["figures"]], COLUMNS)
     note = f"Medians of {found['config']['rounds']} rounds of {found['config']['rows']} rows."
-    rows = [("what", "figure"), *zip(head, cells, strict=True)]
+    rows = lined(found["figures"], COLUMNS)
     return report("The client's time", found, [("A free engine on the loopback", rows, note)])
 
 

@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -89,16 +90,7 @@ def beside(config: EdgeSpeedConfig) -> dict[str, Any]:
                 before = running.cpu_s
                 found = measure(name, running, config.load, logs[name])
                 spent = running.cpu_s - before
-                rows.append(
-                    {
-                        "server": name,
-                        "requests": found.requests,
-                        "per_second": found.per_second,
-                        "p50_s": found.p50_s,
-                        "cpu_ms": 1000 * spent / found.requests,
-                        "failed": found.failed,
-                    }
-                )
+                rows.append(asdict(found) | {"cpu_ms": 1000 * spent / found.requests})
     return {"rounds": rows, "ratios": ratios(rows)}
 
 
@@ -118,11 +110,8 @@ def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def scaling(config: EdgeSpeedConfig) -> dict[str, Any]:
     """Load services of so many edges, one after the other."""
-    rows, load, log = (
-        list[dict[str, Any]](),
-        config.scaling.load,
-        config.output / "ray.judged.jsonl",
-    )
+    rows, load = list[dict[str, Any]](), config.scaling.load
+    log = config.output / "ray.judged.jsonl"
     for count in config.scaling.edges:
         log.write_text("")
         judge = load.judge(log)
@@ -130,16 +119,8 @@ def scaling(config: EdgeSpeedConfig) -> dict[str, Any]:
             before = spent(running.process)
             found = measure(f"{count} edges", running, load, log)
             after = spent(running.process)
-        rows.append(
-            {
-                "edges": count,
-                "requests": found.requests,
-                "per_second": found.per_second,
-                "p50_s": found.p50_s,
-                "failed": found.failed,
-                **{k: 1000 * (after[k] - before[k]) / found.requests for k in after},
-            }
-        )
+        cost = {k: 1000 * (after[k] - before[k]) / found.requests for k in after}
+        rows.append(asdict(found) | {"edges": count} | cost)
     return {"spent": rows, "foreseen": foreseen(rows, config.scaling.foreseen)}
 
 

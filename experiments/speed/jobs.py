@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,16 +60,36 @@ class JobSpeedConfig(StudyConfig):
     concurrent: int = Field(8, ge=1)
 
 
-def rows(config: JobSpeedConfig, queries: int) -> Iterator[dict[str, Any]]:
+def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
     """Queries whose responses differ, of about as many words; log-probabilities break ties."""
+    logprobs = [-float(n) for n in range(candidates)]
     for query in range(queries):
         responses = [
-            f"{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(config.words))
-            for n in range(config.candidates)
+            f"{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(words))
+            for n in range(candidates)
         ]
-        logprobs = [-float(n) for n in range(config.candidates)]
         text = f"Query {query}: why is the sky blue?"
         yield {"query": text, "responses": responses, "logprobs": logprobs}
+
+
+def job(folder: Path, **given: Any) -> tuple[str, ...]:
+    """The command of a job on the folder's `in.jsonl`, its results in `out`."""
+    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
+    (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
+    return "best-of-n", "--config", str(folder / "job.yaml")
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """`autoj` with these words, what it says in the folder's `told`."""
+    with (folder / "told").open("w") as told:
+        typed = [sys.executable, "-m", "autoj_reward.cli", *words]
+        return subprocess.Popen(typed, stdout=told, stderr=told)
+
+
+def ended(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait for the command's end. EngineError if it failed."""
+    if process.wait():
+        raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +101,27 @@ class Ran:
     peak_mb: float
 
 
-def job(folder: Path, **given: Any) -> Ran:
-    """Run a job with its results in `out`."""
-    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
-    (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
-    return ran(folder, "best-of-n", "--config", str(folder / "job.yaml"))
-
-
 def ran(folder: Path, *words: str) -> Ran:
-    """Run a command. EngineError if it fails."""
-    typed = [sys.executable, "-m", "autoj_reward.cli", *words]
-    started, cpu = time.monotonic(), dict[psutil.Process, float]()
-    with (folder / "told").open("w") as told:
-        process = subprocess.Popen(typed, stdout=told, stderr=told)
-        own = psutil.Process(process.pid)
-        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-            for one in family([own]) - {own}:
-                with suppress(psutil.NoSuchProcess):
-                    cpu[one] = sum(one.cpu_times()[:2])
-            time.sleep(0.2)
-    _, status, used = ended
+    """Run a command to its end. EngineError if it fails."""
+    began, cpu = time.monotonic(), dict[psutil.Process, float]()
+    process = started(folder, *words)
+    own = psutil.Process(process.pid)
+    while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+        for one in family([own]) - {own}:
+            with suppress(psutil.NoSuchProcess):
+                cpu[one] = sum(one.cpu_times()[:2])
+        time.sleep(0.2)
+    _, status, used = over
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise EngineError(f"{words[0]} failed: {(folder / 'told').read_text()[-2000:]}")
+    ended(process, folder)
     spent = used.ru_utime + used.ru_stime + sum(cpu.values())
-    return Ran(time.monotonic() - started, spent, used.ru_maxrss / 1024)
+    return Ran(time.monotonic() - began, spent, used.ru_maxrss / 1024)
 
 
 def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) -> dict[str, float]:
     """The figures of one job."""
-    write_jsonl(folder / "in.jsonl", rows(config, queries))
-    took = job(folder, judge={"kind": "fake"}, **given)
+    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
+    took = ran(folder, *job(folder, judge={"kind": "fake"}, **given))
     output, candidates = folder / "out", queries * config.candidates
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
@@ -130,10 +140,10 @@ def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) ->
 def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, float]:
     """Candidates a second from the first judgement to the last, where judges take time."""
     queries = workers * config.slow_queries
-    write_jsonl(folder / "in.jsonl", rows(config, queries))
+    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
     script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
     shards = {"shards": 8 * workers, "concurrency": workers}
-    took = job(folder, judge={"kind": "fake", "script": script}, ray_data=shards)
+    took = ran(folder, *job(folder, judge={"kind": "fake", "script": script}, ray_data=shards))
     times = [time for path in (folder / "out").rglob("journal.sqlite") for time in _times(path)]
     rate = queries * config.candidates / (max(times) - min(times))
     most = workers * config.concurrent / config.latency_s
@@ -142,15 +152,15 @@ def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, f
 
 def _times(path: Path) -> tuple[float, float]:
     """Of the first judgement and the last."""
-    journal = Journal(path)
-    told = journal.statistics()
-    journal.close()
+    with closing(Journal(path)) as journal:
+        told = journal.statistics()
     return told["oldest"], told["newest"]
 
 
 def evaluated(config: JobSpeedConfig, task: str, count: int, folder: Path) -> dict[str, Any]:
     """The figures of one evaluation, of two candidates where a row has several."""
-    write_jsonl(folder / "rows.jsonl", map(TASKS[task], rows(config, count)))
+    asked = rows(count, config.candidates, config.words)
+    write_jsonl(folder / "rows.jsonl", map(TASKS[task], asked))
     named = ["--data", str(folder / "rows.jsonl"), "--json", str(folder / "out.json")]
     took = ran(folder, "evaluate", task, *named, *(f"--set={one}" for one in SCRIPTED[task]))
     return {"task": task, "rows": count, "peak_mb": took.peak_mb, "cpu_s": took.cpu_s}

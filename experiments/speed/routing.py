@@ -35,7 +35,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 from experiments.study import Study, StudyConfig, command
-from experiments.tables import report, tabled
+from experiments.tables import lined, report
 
 
 class RoutingConfig(StudyConfig):
@@ -256,7 +256,6 @@ COLUMNS = {
 
 def render(found: dict[str, Any]) -> str:
     """The figures as a table in Markdown, a line each."""
-    head, figures = tabled([found["run"]], COLUMNS)
     config = found["config"]
     note = (
         f"Scripted engines: {config['concurrent']} judgements under way each, of "
@@ -265,7 +264,7 @@ def render(found: dict[str, Any]) -> str:
         "candidate at the place that is free first; the ratio is to it. Ideal: the sum of their "
         "seconds over all places, a lower bound that leaves out the wait for the last candidates."
     )
-    rows = [("what", "figure"), *zip(head, figures, strict=True)]
+    rows = lined(found["run"], COLUMNS)
     return report("Routing", found, [("A stream of candidates", rows, note)])
 
 

@@ -41,3 +41,26 @@ def best_of_n_curve(
         best = math.fsum(v * w for v, w in zip(ordered, _weights(n, size), strict=True))
         curve.append((size, min(max(best, ordered[0]), ordered[-1])))
     return tuple(curve)
+
+
+class MeanCurve:
+    """The mean best-of-N curve over queries, as far as the one with the fewest values goes.
+
+    A point of a query's curve is linear in its ordered values, so sums of ordered values will do,
+    apart for each number of values.
+    """
+
+    def __init__(self) -> None:
+        self.queries = 0
+        self._sums: dict[int, list[float]] = {}
+
+    def add(self, values: tuple[float, ...]) -> None:
+        self.queries += 1
+        sums = self._sums.setdefault(len(values), [0.0] * len(values))
+        for place, value in enumerate(sorted(values)):
+            sums[place] += value
+
+    def points(self) -> tuple[tuple[int, float], ...]:
+        sizes = default_sizes(min(self._sums, default=0))
+        curves = [dict(best_of_n_curve(sums, sizes)) for sums in self._sums.values()]
+        return tuple((n, math.fsum(curve[n] for curve in curves) / self.queries) for n in sizes)

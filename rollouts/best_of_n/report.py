@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from importlib.resources import files
-from string import Template
 
-from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural, rate, table
+from autoj_reward.io.page import clip, count, counts, esc, num, page, percent, plural, rate, table
 from autoj_reward.types import BadRow, Outcome
 from rollouts.best_of_n.plots import bar_plot, line_plot
 from rollouts.best_of_n.report_query import NO_CURVE, query_section
@@ -37,12 +33,11 @@ def render_report(summary: Summary, shown: Sequence[Shown], *, title: str, confi
     Whatever a model, a row or a file name says is shown as text: escaped, with control
     characters and lone surrogates made visible. Only the page's own script runs, by its hash.
     """
-    folder = files("rollouts.best_of_n")
-    script = folder.joinpath("report.js").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sections = "".join(query_section(own, summary.view) for own in shown)
     judge = f"judge {esc(summary.judge)} · " if summary.judge else ""
-    return Template(folder.joinpath("report.html").read_text("utf-8")).substitute(
+    return page(
+        "rollouts.best_of_n",
+        "report",
         title=esc(title),
         subtitle=f"{judge}ranked by {esc(_VIEW.get(summary.view, summary.view))}",
         notices="".join(f'<p class="warn">{notice}</p>' for notice in notices(summary)),
@@ -50,8 +45,6 @@ def render_report(summary: Summary, shown: Sequence[Shown], *, title: str, confi
         overview=_overview(summary),
         queries="<h2>Queries</h2>\n" + _which(summary.queries, shown) + SEARCH + sections,
         config=esc(config_text),
-        script=script,
-        script_hash=f"sha256-{digest}",
     )
 
 

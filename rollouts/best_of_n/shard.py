@@ -12,7 +12,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,13 +134,8 @@ async def judge_shard(
         write_json(folder / "part.json", Part(shard, queries, judgements, *of, left_out))
 
 
-@contextmanager
-def _journal(config: BestOfNConfig, shard: Shard) -> Iterator[Journal]:
-    journal = Journal(shard.folder(config.output) / "journal.sqlite")
-    try:
-        yield journal
-    finally:
-        journal.close()
+def _journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
+    return closing(Journal(shard.folder(config.output) / "journal.sqlite"))
 
 
 @contextmanager

@@ -21,15 +21,16 @@ from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.summary import Figures
 
-FORM = 1
+FORM = 2
 """Raised by every change of what is kept."""
 NAME = ".so_far"
 RESULTS = ("selections.jsonl", "judgements.jsonl")
 EVERY_S, SHARE = 5.0, 0.02
 """Seconds between two records of it, and the share of the time that they may take."""
 KNOWN = {
-    *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
-    *(f"rollouts.best_of_n.{name}" for name in ("so_far", "figures", "group", "sample")),
+    *(f"autoj_reward.{name}" for name in ("types", "context", "conversation")),
+    *("autoj_reward.io.rows", "autoj_reward.io.histogram"),
+    *(f"rollouts.best_of_n.{name}" for name in ("so_far", "curve", "group", "sample")),
     *("rollouts.best_of_n.summary", "rollouts.best_of_n.spending", "autoj_reward.select.race"),
     *("collections", "random"),
 }

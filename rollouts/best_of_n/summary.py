@@ -8,14 +8,21 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autoj_reward.io.histogram import Histogram
 from autoj_reward.io.stream import LeftOut
+from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.types import BadRow, Judgement, Outcome, Usage
-from rollouts.best_of_n.figures import Histogram, MeanCurve, count
+from rollouts.best_of_n.curve import MeanCurve
 from rollouts.best_of_n.group import GroupResult, was_forced
 from rollouts.best_of_n.spending import BudgetSummary, Spent
 
 JUDGE_PHASE = "judge"
 """The phase in `seconds` that throughput is measured over."""
+VALUES = 1000
+"""Distinct ratings that are counted apart."""
+NAMES = 1000
+"""Distinct names, such as reasons of failures, that are counted apart."""
+OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ class Figures:
         self._reasons: Counter[str] = Counter()
         self._flags: Counter[str] = Counter()
         self._rules: Counter[str] = Counter()
-        self._histogram, self._curve = Histogram(), MeanCurve()
+        self._histogram, self._curve = Histogram(VALUES), MeanCurve()
 
     def add(self, group: GroupResult) -> None:
         self._queries += 1
@@ -128,7 +135,7 @@ class Figures:
             self._tied += values.count(max(values)) > 1
             self._spread += statistics.pstdev(values)
             self._pairs += math.comb(len(values), 2)
-            self._equal_pairs += sum(math.comb(k, 2) for k in Counter(values).values())
+            self._equal_pairs += tied_pairs(values)
 
     def asked(self, critiques: int) -> int:
         """Judge inputs behind all of it, so many critiques a candidate, copies among them."""
@@ -184,6 +191,11 @@ class Figures:
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
         )
+
+
+def count(names: Counter[str], name: str) -> None:
+    """Count a name; of more than NAMES, the late ones together."""
+    names[name if name in names or len(names) < NAMES else OTHER] += 1
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from autoj_reward.trainer.reward import RewardModel
@@ -14,31 +13,20 @@ from rollouts.train.online import run
 
 def train_grpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's GRPOTrainer to its end, or go on with it."""
+    from trl import GRPOConfig, GRPOTrainer
 
-    def kind() -> tuple[Any, Any]:
-        from trl import GRPOConfig, GRPOTrainer
-
-        return GRPOTrainer, GRPOConfig
-
-    _train(config, learner, reward, kind)
+    _train(config, learner, reward, (GRPOTrainer, GRPOConfig))
 
 
 def train_rloo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's RLOOTrainer to its end, or go on with it."""
+    from trl import RLOOConfig, RLOOTrainer
 
-    def kind() -> tuple[Any, Any]:
-        from trl import RLOOConfig, RLOOTrainer
-
-        return RLOOTrainer, RLOOConfig
-
-    _train(config, learner, reward, kind)
+    _train(config, learner, reward, (RLOOTrainer, RLOOConfig))
 
 
 def _train(
-    config: TrainConfig,
-    learner: Learner,
-    reward: RewardModel,
-    kind: Callable[[], tuple[Any, Any]],
+    config: TrainConfig, learner: Learner, reward: RewardModel, kind: tuple[Any, Any]
 ) -> None:
     own = {
         "num_generations": config.group,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from datasets import Dataset
@@ -18,15 +17,16 @@ def run(
     config: TrainConfig,
     learner: Learner,
     reward: RewardModel,
-    kind: Callable[[], tuple[Any, Any]],
+    kind: tuple[Any, Any],
     own: dict[str, Any],
     **parts: Any,
 ) -> None:
     """Train to the end, or go on from the last checkpoint, and save the policy.
 
-    kind: gives the trainer and its class of arguments, whose import takes seconds. own: arguments
-    of this trainer alone. parts: what the trainer is given beside them: `model` and `reward_funcs`.
+    kind: the trainer and its class of arguments. own: arguments of this trainer alone. parts: what
+    the trainer is given beside them: `model` and `reward_funcs`.
     """
+    make, make_arguments = kind
     args = arguments(config) | {
         "max_steps": config.steps,
         "temperature": config.learner.temperature,
@@ -34,7 +34,6 @@ def run(
         **own,
         **config.trainer,
     }
-    make, make_arguments = kind()
     trainer = make(
         args=make_arguments(**args),
         train_dataset=Dataset.from_dict(learner.rows),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from trl.experimental.online_dpo import OnlineDPOConfig
 
+from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import OnlineDPOReward
 from rollouts.train.config import TrainConfig
@@ -13,14 +14,6 @@ from rollouts.train.online import run
 
 def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's OnlineDPOTrainer on the decided pairs to its end, or go on with it."""
-
-    def kind() -> tuple[Any, Any]:
-        from trl.experimental.online_dpo import OnlineDPOConfig
-
-        from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
-
-        return DecidedPairsTrainer, OnlineDPOConfig
-
     adapter, limits = OnlineDPOReward(reward), config.learner
     own = {
         "max_new_tokens": limits.max_response_tokens,
@@ -30,7 +23,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
         config,
         learner,
         reward,
-        kind,
+        (DecidedPairsTrainer, OnlineDPOConfig),
         own,
         model=load_policy(config.learner, learner.path, learner.tokenizer),
         reward_funcs=adapter.compare if config.pairwise else adapter.judge,

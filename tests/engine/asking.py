@@ -1,4 +1,4 @@
-"""A judge on vLLM itself, asked in a process of its own."""
+"""Judges on one engine of vLLM itself, asked in a process of its own."""
 
 from __future__ import annotations
 
@@ -21,21 +21,27 @@ from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput
 
 async def ask():
-    global replica
-    config, records = json.load(sys.stdin)
-    asked = [JudgeInput(r.pop("query"), tuple(r.pop("responses")), **r) for r in records]
-    replica = JudgeReplica(make_judge(JudgeConfig(**config)))
-    await replica.start()
-    found = {k: asdict(judgement) async for k, judgement in replica.stream(asked)}
-    print("\\n" + json.dumps([found[k] for k in range(len(asked))]))
+    global first
+    given = json.load(sys.stdin)
+    judges = [make_judge(JudgeConfig(**config)) for config, _ in given]
+    first = JudgeReplica(judges[0])
+    await first.start()
+    for judge, (_, records) in zip(judges, given):
+        judge.engine = judges[0].engine
+        asked = [JudgeInput(r.pop("query"), tuple(r.pop("responses")), **r) for r in records]
+        found = {k: asdict(said) async for k, said in JudgeReplica(judge).stream(asked)}
+        print("\\n" + json.dumps([found[k] for k in range(len(asked))]))
 
 if __name__ == "__main__":
     asyncio.run(ask())
 """
 
 
-def judged(folder: Path, config: dict[str, Any], asked: Sequence[JudgeInput]) -> list[Any]:
-    """The judgements as JSON has them, in order. folder: an empty place for the program."""
+def judged(folder: Path, *asked: tuple[dict[str, Any], Sequence[JudgeInput]]) -> list[list[Any]]:
+    """What each judge says, as JSON has it, in order; the first one's engine is everyone's.
+
+    folder: an empty place for the program, which ends without closing the engine.
+    """
     script = folder / "ask.py"
     script.write_text(ASK, encoding="utf-8")
     environment = {
@@ -45,13 +51,15 @@ def judged(folder: Path, config: dict[str, Any], asked: Sequence[JudgeInput]) ->
     }
     told = subprocess.run(
         [sys.executable, str(script)],
-        input=json.dumps([config, [item.record() for item in asked]]),
+        input=json.dumps([[config, [item.record() for item in items]] for config, items in asked]),
         capture_output=True,
         text=True,
         env=environment,
         check=False,
     )
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
-    [answer] = [line for line in told.stdout.splitlines() if line.startswith("[{")]
-    found: list[Any] = json.loads(answer)
+    # vLLM's own destructor comes too late for an engine that nobody closed.
+    assert "Exception ignored" not in told.stderr and "Traceback" not in told.stderr
+    found = [json.loads(line) for line in told.stdout.splitlines() if line.startswith("[{")]
+    assert len(found) == len(asked)
     return found

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
-from autoj_reward.judge.health import Bounds, JudgeHealth, length_correlation, saturation
+from autoj_reward.judge.health import BOUNDS, JudgeHealth, length_correlation, saturation
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import health_figures
 from autoj_reward.types import Candidate, Judgement, Outcome, Rating, Verdict
@@ -81,7 +81,7 @@ def test_a_policy_that_learns_to_write_long_drifts() -> None:
     assert health.alarms() == ("length_drift",)
 
 
-@pytest.mark.parametrize("name", Bounds.__slots__)
+@pytest.mark.parametrize("name", BOUNDS)
 def test_every_bound_is_on_a_figure(name: str) -> None:
     assert name in JudgeHealth().figures()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
-from autoj_reward.engine.vllm import UNMEASURED, engine_arguments
+from autoj_reward.engine.vllm import IN_ONE_PROCESS, UNMEASURED, engine_arguments
 from autoj_reward.models import ResolvedModel, device
 from autoj_reward.models.device import CPU, Device, device_here
 from autoj_reward.models.settings import max_ongoing, settled
@@ -82,6 +82,22 @@ def test_a_kv_cache_of_its_own_size_measures_no_gpu(kv: float | None) -> None:
     found = engine_arguments(config, ResolvedModel("m", "m", "cuda"), H100)
     assert found.get("kv_cache_memory_bytes") == (kv and kv * 2**30)
     assert found["gpu_memory_utilization"] == (0.9 if kv is None else UNMEASURED)
+
+
+@pytest.mark.parametrize(
+    ("on", "parts", "executor"),
+    [
+        pytest.param(CPU, 1, IN_ONE_PROCESS, id="a CPU"),
+        pytest.param(CPU, 2, None, id="a model in two parts"),
+        pytest.param(H100, 1, None, id="a GPU, as vLLM does by itself"),
+    ],
+)
+def test_an_engine_runs_its_model_in_its_own_process(
+    on: Device, parts: int, executor: str | None
+) -> None:
+    config = EngineConfig(model="default", tensor_parallel=parts)
+    found = engine_arguments(config, ResolvedModel("m", "m", on.kind), on)
+    assert found.get("distributed_executor_backend") == executor
 
 
 class Nvml(SimpleNamespace):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections import Counter
 from statistics import fmean
 
@@ -8,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.best_of_n.curve import best_of_n_curve
-from rollouts.best_of_n.figures import NAMES, VALUES, Histogram, MeanCurve, count
+from rollouts.best_of_n.curve import MeanCurve, best_of_n_curve
+from rollouts.best_of_n.summary import NAMES, count
 
 ratings = st.lists(st.floats(-100, 100), min_size=1, max_size=9).map(tuple)
 
@@ -24,23 +23,6 @@ def test_the_mean_curve_is_the_mean_of_the_curves(groups: list[tuple[float, ...]
     curves = [dict(best_of_n_curve(values, sizes)) for values in groups]
     expected = [fmean(curve[size] for curve in curves) for size in sizes]
     assert [value for _, value in mean.points()] == pytest.approx(expected, abs=1e-9)
-
-
-def test_a_histogram_of_ratings_is_exact() -> None:
-    found = Histogram()
-    for value in (5.0, 5.5, 10.0, 5.0):
-        found.add(value)
-    assert found.counts() == ((5.0, 2), (5.5, 1), (10.0, 1))
-
-
-def test_a_histogram_of_scores_is_rounded_and_loses_none() -> None:
-    draw, found = random.Random(1), Histogram()
-    values = [draw.gauss(0, 1) for _ in range(20_000)] + [1e6]
-    for value in values:
-        found.add(value)
-    counts = found.counts()
-    assert len(counts) <= VALUES and sum(k for _, k in counts) == len(values)
-    assert counts[-1][0] == pytest.approx(1e6, rel=1e-3) and counts[-1][1] == 1
 
 
 def test_names_without_end_are_counted_together() -> None:

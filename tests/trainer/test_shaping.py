@@ -44,15 +44,13 @@ def test_rewards_that_are_asked_for_one_by_one_keep_their_order(config: dict[str
 
 
 @pytest.mark.parametrize(
-    ("block", "key", "told"),
-    [
-        (ShapingConfig, "whiten", "lose their order.*shift to -m/s and scale to 1/s"),
-        (FailureConfig, "fallback", "starts anew on a resume: state that mean as a number"),
-    ],
+    ("block", "key"),
+    [(ShapingConfig, "whiten"), (FailureConfig, "fallback")],
     ids=["whiten", "fallback"],
 )
-def test_figures_of_the_run_so_far_are_refused(block: type[Any], key: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key}: running is no choice.*{told}"):
+def test_figures_of_the_run_so_far_are_refused(block: type[Any], key: str) -> None:
+    """They would differ by process, and start anew on a resume."""
+    with pytest.raises(ConfigError, match=rf"{key}.*or 'group'.*\(value: 'running'\)"):
         check(block, {key: "running"}, "test")
 
 

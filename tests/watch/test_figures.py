@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import random
 import statistics
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 
-from autoj_reward.watch.figures import BARS, NAMES, RATING, SLOTS, Figures, Histogram, Mark, Series
+from autoj_reward.watch.figures import NAMES, RATING, SLOTS, Figures, Mark, Series
 from autoj_reward.watch.standing import Totals, standers, standing
 
 
@@ -29,27 +26,6 @@ def mark(
     return Mark(
         kind, at, outcome, reason, rating, expected, direct, None, forced, flags, 100, 40, 10, 0.5
     )
-
-
-def test_ratings_are_counted_one_by_one() -> None:
-    bars = Histogram()
-    for value in (3, 7.5, 3, math.nan, 10):
-        bars.add(value)
-    assert bars.bars() == [(3, 2), (7.5, 1), (10, 1)]
-
-
-@pytest.mark.parametrize("scale", [1e-2, 1, 1e6], ids="{:g}".format)
-def test_many_values_are_put_together(scale: float) -> None:
-    draw, bars = random.Random(1), Histogram()
-    values = [draw.gauss(0, scale) for _ in range(5000)]
-    for value in values:
-        bars.add(value)
-    found = bars.bars()
-    assert sum(n for _, n in found) == 5000
-    assert 8 < len(found) <= BARS
-    assert all(b - a > bars.width * 0.99 for (a, _), (b, _) in pairwise(found))
-    mean = sum(value * n for value, n in found) / 5000
-    assert abs(mean - statistics.fmean(values)) < bars.width / 2
 
 
 def test_time_is_kept_in_few_slots_however_long_it_is() -> None:

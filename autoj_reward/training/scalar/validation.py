@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from transformers import TrainerCallback
 
 from autoj_reward.evaluate.intervals import Estimate, bootstrap, difference, share
+from autoj_reward.models.classifier import scores
 from autoj_reward.training.scalar.pairs import Preference
 
 Numbers = NDArray[np.float64]
@@ -61,25 +62,12 @@ def wins(gaps: Numbers) -> Numbers:
 
 def rewards(model: Any, rows: Sequence[Sequence[int]], pad: int, batch_size: int) -> Numbers:
     """The rewards of token sequences, in their order. Leaves the model in evaluation mode."""
-    import torch
-
     model.eval()
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     found = np.empty(len(rows))
     for start in range(0, len(order), batch_size):
         some = order[start : start + batch_size]
-        ids = torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor(rows[row]) for row in some], batch_first=True, padding_value=pad
-        )
-        lengths = torch.tensor([[len(rows[row])] for row in some])
-        mask = (torch.arange(ids.shape[1]) < lengths).long()
-        with torch.no_grad():
-            logits = model(
-                input_ids=ids.to(model.device),
-                attention_mask=mask.to(model.device),
-                use_cache=False,
-            ).logits
-        found[some] = logits[:, 0].double().cpu().numpy()
+        found[some] = scores(model, [rows[row] for row in some], pad, use_cache=False)
     return found
 
 

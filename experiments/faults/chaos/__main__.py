@@ -1,10 +1,11 @@
 """The chaos suite; `make chaos` runs all of it.
 
-    python -m experiments.faults.chaos --config configs/chaos.yaml [--parts load,fuzz,holdups,kills]
+    python -m experiments.faults.chaos --config configs/chaos.yaml [--parts load,fuzz]
 
 load: the service and a bare FastAPI server under the same load. fuzz: bodies that no caller should
-send. holdups: what holds up a server that bounds nothing. kills: kill -9 of each process. Writes
-`chaos.json` and `chaos.md` into the output folder, and ends with an error if a promise was broken.
+send. holdups: what holds up a server that bounds nothing. kills: kill -9 of each process of a
+service. jobs: kill -9 of a best-of-N job, again and again. Writes `chaos.json` and `chaos.md` into
+the output folder, and ends with an error if a promise was broken.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -22,9 +22,11 @@ from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineError
-from experiments.faults.chaos import fuzz, holdups, kills, server
-from experiments.faults.chaos.kills import KillsConfig
-from experiments.faults.chaos.load import LoadConfig, measure
+from autoj_reward.io.plain import plain
+from experiments.faults.chaos import fuzz, holdups, jobs, kills, server
+from experiments.faults.chaos.jobs import JobsConfig
+from experiments.faults.chaos.kills import Killed, KillsConfig
+from experiments.faults.chaos.load import Load, LoadConfig, measure
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report
 
@@ -40,12 +42,13 @@ class ChaosConfig(StudyConfig):
     load: LoadConfig = LoadConfig()
     bodies: int = Field(10_000, ge=1)
     kills: KillsConfig
+    jobs: JobsConfig = JobsConfig()
 
     def possible(self) -> Sequence[str]:
         return tuple(PARTS)
 
 
-def run_load(config: ChaosConfig) -> list[dict[str, Any]]:
+def run_load(config: ChaosConfig) -> list[Load]:
     """The service, then the bare server."""
     rows = []
     for name, start in (("service", server.service), ("bare FastAPI", server.bare)):
@@ -53,7 +56,7 @@ def run_load(config: ChaosConfig) -> list[dict[str, Any]]:
         log.write_text("")
         with start(config.load.judge(log), config.output) as running:
             print(f"{name}: {config.load.seconds:g} s of load", file=sys.stderr)
-            rows.append(asdict(measure(name, running, config.load, log)))
+            rows.append(measure(name, running, config.load, log))
     return rows
 
 
@@ -89,18 +92,19 @@ def run_fuzz(config: ChaosConfig) -> dict[str, Any]:
         }
 
 
-def run_kills(config: ChaosConfig) -> list[dict[str, Any]]:
+def run_kills(config: ChaosConfig) -> Sequence[Killed]:
     """One job for each kind of process."""
     with server.service(config.kills.judge, config.output, start_s=600) as running:
-        return [asdict(row) for row in asyncio.run(kills.run(running, config.kills))]
+        return asyncio.run(kills.run(running, config.kills))
 
 
-def run_holdups(config: ChaosConfig) -> list[dict[str, Any]]:
-    """One attack after the other, each on a service of its own."""
-    return [asdict(row) for row in holdups.run(config.output)]
-
-
-PARTS = {"load": run_load, "fuzz": run_fuzz, "holdups": run_holdups, "kills": run_kills}
+PARTS: dict[str, Callable[[ChaosConfig], Any]] = {
+    "load": run_load,
+    "fuzz": run_fuzz,
+    "holdups": lambda config: holdups.run(config.output),
+    "kills": run_kills,
+    "jobs": lambda config: jobs.run(config.jobs),
+}
 
 
 def broken(found: dict[str, Any]) -> list[str]:
@@ -110,7 +114,7 @@ def broken(found: dict[str, Any]) -> list[str]:
         wrong += [
             f"load, {row['server']}: {n} {row[n]}" for n in ("failed", "lost", "twice") if row[n]
         ]
-        if row["mib_per_minute"] > MAX_MIB_PER_MINUTE:
+        if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None of a short load
             wrong.append(f"load, {row['server']}: {row['mib_per_minute']:.1f} MiB more each minute")
     for row in found.get("kills", []):
         if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
@@ -126,6 +130,11 @@ def broken(found: dict[str, Any]) -> list[str]:
             wrong.append("fuzz: the service crashed")
         if sent["grown_mib"] > MAX_GROWN_MIB:
             wrong.append(f"fuzz: the service grew by {sent['grown_mib']:.0f} MiB")
+    if job := found.get("jobs"):
+        if not job["identical"]:
+            wrong.append("jobs: the selections are not those of the undisturbed job")
+        if not job["kills"]:
+            wrong.append("jobs: the job was over before a kill")
     return wrong
 
 
@@ -149,7 +158,7 @@ def _shown(value: Any) -> str:
 def study(run: Study[ChaosConfig]) -> str:
     """Run the parts and write their figures. EngineError for promises that they break."""
     run.config.output.mkdir(parents=True, exist_ok=True)
-    found = {name: PARTS[name](run.config) for name in run.parts}
+    found: dict[str, Any] = plain({name: PARTS[name](run.config) for name in run.parts})
     text = run.write("chaos", found, render)
     if wrong := broken(found):
         raise EngineError("\n  ".join(["promises are broken:", *wrong, f"see {run.config.output}"]))

@@ -33,6 +33,8 @@ def written(folder: Path, **more: Any) -> str:
         "load": {"clients": 2, "concurrent": 6, "seconds": 0.5, "latency_s": 0.05},
         "bodies": 200,
         "kills": kills | {"candidates": 64},
+        "jobs": {"queries": 40, "candidates": 4, "words": 4}
+        | {"latency_s": 0.5, "every_s": 0.5, "for_s": 1},
     } | more
     path = folder / "chaos.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -105,6 +107,7 @@ def test_broken_promises_are_named() -> None:
     held = Held("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
     found = {"load": [load], "kills": [killed], "fuzz": {"crashed": False, "grown_mib": 65.0}}
     found["holdups"] = [asdict(held)]
+    found["jobs"] = {"kills": 0, "identical": False}
     assert broken(found) == [
         "load, service: lost 1",
         "load, service: 5.5 MiB more each minute",
@@ -118,6 +121,8 @@ def test_broken_promises_are_named() -> None:
         "holdups, a flood: inputs 1025",
         "holdups, a flood: nobody was served",
         "fuzz: the service grew by 65 MiB",
+        "jobs: the selections are not those of the undisturbed job",
+        "jobs: the job was over before a kill",
     ]
     assert "| replica | 4 | 4 | 5 | 4 |" in render(result(found))
 
@@ -157,3 +162,11 @@ def test_a_target_that_does_not_run_is_named(
     kills = {"judge": {"kind": "fake"}, "targets": ["replica"], "candidates": 8}
     assert main(["--config", written(tmp_path, kills=kills), "--parts", "kills"]) == 1
     assert "no process of 'replica' runs here" in capsys.readouterr().err
+
+
+def test_a_killed_job_is_compared_with_one_undisturbed(tmp_path: Path) -> None:
+    assert main(["--config", written(tmp_path), "--parts", "jobs"]) == 0
+    found = json.loads((tmp_path / "out" / "chaos.json").read_text())["jobs"]
+    assert found["kills"] >= 1 and found["identical"]
+    assert found["candidates"] == 160
+    assert found["answered"] == 160 + found["twice"] and 0 <= found["twice"] <= 160

@@ -1,0 +1,108 @@
+"""Judges on vLLM itself, all on one engine: one thinks, and is cut at its bound; one reads a long
+reference, which all responses to a query share, once."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.models import resolve
+from autoj_reward.prompts.format import FORMATS
+from autoj_reward.types import JudgeInput
+from tests.engine.asking import judged
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+FORMAT = r"""
+name: by-reference
+scale: {low: 1, high: 10}
+single:
+  template: single.txt
+  fields: {question: query, reference: reference, answer: response}
+  open: 'Rating: \[\['
+  close: '\]\]'
+  force: "\nRating: [["
+"""
+TEMPLATE = (
+    "Question: {question}\nReference: {reference}\nAnswer: {answer}\nRate the answer, 1 to 10."
+)
+REFERENCE = "The mill by the river burned in 1903 and was built anew of brick. " * 120
+ONCE = JudgeInput("Why?", ("Because.",))
+BY_REFERENCE = [
+    JudgeInput("When?", (f"In {1890 + n}.",), context={"reference": REFERENCE}) for n in range(32)
+]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """What the judge that thinks says of ONCE, with a critique and without, and what the other one
+    says BY_REFERENCE."""
+    folder = tmp_path_factory.mktemp("judges")
+    engine = {"model": str(thinking_model(folder / "model")), "max_model_len": 4096}
+    engine |= {"kv_cache_gib": 0.5}
+    thinks = {"format": str(thinking_format(folder / "thinks")), "thinking_tokens": 5}
+    thinks |= {"max_tokens": 7, "direct": True}
+    reads = {"format": str(reference_format(folder / "reads")), "critique": False, "max_tokens": 16}
+    return judged(
+        folder,
+        (engine | thinks, [ONCE, replace(ONCE, direct=True)]),
+        (engine | reads, BY_REFERENCE),
+    )
+
+
+def thinking_model(folder: Path) -> Path:
+    """The default judge with a chat template that opens a block to think in."""
+    from transformers import AutoTokenizer
+
+    default = Path(resolve(JudgeConfig()).path)
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).symlink_to(default / name)
+    tokenizer = AutoTokenizer.from_pretrained(default)
+    tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def thinking_format(folder: Path) -> Path:
+    shutil.copytree(FORMATS / "autoj-en", folder)
+    data = yaml.safe_load((folder / "format.yaml").read_text(encoding="utf-8"))
+    data["thinking"] = {"open": "<think>", "close": "</think>"}
+    (folder / "format.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    return folder
+
+
+def reference_format(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "format.yaml").write_text(FORMAT, encoding="utf-8")
+    (folder / "single.txt").write_text(TEMPLATE, encoding="utf-8")
+    return folder
+
+
+def test_vllm_goes_on_from_a_block_that_was_cut(found: list[list[Any]]) -> None:
+    whole, direct = found[0]
+    assert whole["outcome"] == "ok" and whole["forced"]
+    assert whole["flags"] == ["output_truncated", "thinking_cut"]
+    assert whole["thinking"] and whole["thinking"] not in whole["critique"]
+    assert 5 + 7 < whole["usage"]["tokens_out"] <= 5 + 7 + 12  # two slots, one read twice
+    # The reading right after the prompt is the same, with a critique and without.
+    assert whole["rating"]["direct"] == pytest.approx(direct["rating"]["expected"], abs=1e-3)
+    assert (direct["thinking"], direct["critique"]) == ("", "")
+
+
+def test_32_candidates_read_a_long_reference_once(found: list[list[Any]], smollm2: object) -> None:
+    shared = len(smollm2(REFERENCE)["input_ids"])  # type: ignore[operator]
+    assert shared >= 2000
+    assert {one["outcome"] for one in found[1]} == {"ok"}
+    usage = [one["usage"] for one in found[1]]
+    read = [one["tokens_in"] - one["tokens_cached"] for one in usage]
+    rate = sum(one["tokens_cached"] for one in usage) / sum(one["tokens_in"] for one in usage)
+    print(f"{shared} tokens shared; {sum(read)} read for 32 candidates; cache hit rate {rate:.3f}")
+    assert [size > shared for size in read].count(True) == 1
+    assert sum(read) < 2 * shared and rate > 0.95
