@@ -1,48 +1,77 @@
-"""A Ray that we start is reached from this machine alone, and its token by this user alone."""
+"""A Ray that we start: reached from this machine alone, its token by this user alone, and its judge
+replaced without a failed request."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from autoj_reward.client.client import RewardClient
 from autoj_reward.replicas.alone import alone
-
-LISTENING = """
-import psutil
-from autoj_reward.config import JudgeConfig
+from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.processes import family
+from autoj_reward.types import Judgement
+from tests.replicas.scripted import candidates, judge
 
-cluster = Cluster()
-try:
-    cluster.deploy_judge(JudgeConfig.model_validate({"kind": "fake", "serve": {"replicas": 1}}))
-    for process in family([psutil.Process()]):
-        for connection in process.net_connections("inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                print("LISTENS", connection.laddr.ip)
-finally:
-    cluster.close()
-"""
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[RayBackend]:
+    cluster = Cluster()
+    try:
+        yield cluster.deploy_judge(judge(3))
+    finally:
+        cluster.close()
 
 
 @pytest.mark.engine
 @pytest.mark.timeout(600)
-def test_a_ray_of_our_own_listens_on_the_loopback() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", LISTENING], capture_output=True, text=True, check=True
-    )
-    found = [line.split()[1] for line in told.stdout.splitlines() if line.startswith("LISTENS ")]
+def test_a_ray_of_our_own_listens_on_the_loopback(backend: RayBackend) -> None:
+    found = [
+        connection.laddr.ip
+        for process in family([psutil.Process()])
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
     assert len(found) > 5
     for address in map(ipaddress.ip_address, found):
         mapped = getattr(address, "ipv4_mapped", None) or address
         assert mapped.is_loopback, address
     token = Path.home() / ".ray" / "auth_token"
     assert not token.exists() or token.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_another_judge_takes_over_without_a_failed_request(backend: RayBackend) -> None:
+    old = backend.judge
+    client = RewardClient(backend, deadline_s=120)
+
+    async def run() -> tuple[list[Judgement], list[Judgement]]:
+        during: list[Judgement] = []
+
+        async def keep_asking() -> None:
+            for start in range(0, 200, 10):
+                during.extend(await client.rate(candidates(start, 10)))
+
+        asking = asyncio.create_task(keep_asking())
+        await asyncio.sleep(0.5)
+        await backend.update(judge(8))
+        after = await client.rate(candidates(300, 20))
+        await asking
+        return during, after
+
+    during, after = asyncio.run(run())
+    new = backend.judge
+    assert new != old
+    assert {(j.judge, j.view("rating")) for j in during} <= {(old, 3.0), (new, 8.0)}
+    assert {(j.judge, j.view("rating")) for j in after} == {(new, 8.0)}
 
 
 def test_the_token_is_private_and_the_environment_as_before(

@@ -1,66 +1,20 @@
-"""Ray Serve, with a scripted judge on the replicas: an update, a lost node, the application."""
+"""Ray Serve, with a scripted judge on the replicas: a lost node, the application."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import JudgeConfig
 from autoj_reward.replicas.cluster import Cluster
-from autoj_reward.types import Candidate, Judgement
+from autoj_reward.types import Judgement
+from tests.replicas.scripted import candidates, judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-
-
-def judge(rating: int, replicas: int = 2, **script: Any) -> JudgeConfig:
-    ratings = {f"answer {n}": rating for n in range(400)}
-    return JudgeConfig.model_validate(
-        {
-            "kind": "fake",
-            "script": {"ratings": ratings, "latency_s": 0.2} | script,
-            "serve": {"replicas": replicas, "num_cpus": 1},
-        }
-    )
-
-
-def candidates(start: int, count: int) -> list[Candidate]:
-    return [Candidate(f"q{n % 8}", f"answer {n}") for n in range(start, start + count)]
-
-
-def test_another_judge_takes_over_without_a_failed_request() -> None:
-    cluster = Cluster()
-    try:
-        backend = cluster.deploy_judge(judge(3))
-        old = backend.judge
-        client = RewardClient(backend, deadline_s=120)
-
-        async def run() -> tuple[list[Judgement], list[Judgement]]:
-            during: list[Judgement] = []
-
-            async def keep_asking() -> None:
-                for start in range(0, 200, 10):
-                    during.extend(await client.rate(candidates(start, 10)))
-
-            asking = asyncio.create_task(keep_asking())
-            await asyncio.sleep(0.5)
-            await backend.update(judge(8))
-            after = await client.rate(candidates(300, 20))
-            await asking
-            return during, after
-
-        during, after = asyncio.run(run())
-        new = backend.judge
-        assert new != old
-        assert {(j.judge, j.view("rating")) for j in during} <= {(old, 3.0), (new, 8.0)}
-        assert {(j.judge, j.view("rating")) for j in after} == {(new, 8.0)}
-    finally:
-        cluster.close()
 
 
 def test_a_node_lost_in_the_middle_of_a_job_loses_nothing(
