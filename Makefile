@@ -28,6 +28,8 @@ READY := .venv/.ready
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 # Ray and engines start on one core, so two test files at a time on a CPU; a GPU has room for one.
 IN_TURN := $(BIN)/pytest $(if $(filter cpu,$(ACCELERATOR)),-n logical --maxprocesses 2 --dist loadfile)
+# Tests that start no engine wait for a quarter of the time: half as many processes again.
+MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
 .PHONY: help best-of-32 quick test chaos gpu-figures test-trl test-client test-frameworks check lint types \
@@ -43,7 +45,7 @@ best-of-32: model  ## Sample 32 responses a query, judge them, keep the best
 	@$(BIN)/autoj best-of-n --config $(CONFIG) $(ARGS)
 
 quick: model  ## Run the tests that start no engine, train nothing and install nothing
-	@$(SPREAD) -m 'not engine and not training and not index and not gpu' $(ARGS)
+	@$(SPREAD) -n $(MORE) -m 'not engine and not training and not index and not gpu' $(ARGS)
 
 test: model  ## Run all tests but test-client's
 	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY)

@@ -13,14 +13,13 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from autoj_reward.edge import connections
-from autoj_reward.edge.connections import Connections, EdgeServer, Watched, places
+from autoj_reward.edge.connections import Connections, Watched, places
 from autoj_reward.edge.http import Service
-from autoj_reward.edge.server import listen
+from autoj_reward.edge.server import listen, server_of
 from autoj_reward.errors import ConfigError
 from tests.edge.test_edge import HEADERS, SCORE, Stub, made, metric, until
 
@@ -44,20 +43,12 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def serving(app: Service, most: int) -> Iterator[tuple[str, Connections]]:
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    among = Connections(listening, most)
-    config = uvicorn.Config(
-        app.guard,
-        log_config=None,
-        lifespan="off",
-        ws="none",
-        timeout_keep_alive=connections.IDLE_S,
-    )
-    server = EdgeServer(config, among, app.guard.intake.drain)
+    server = server_of(app.guard, listening, most, 60)
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)
     try:
-        yield f"127.0.0.1:{port}", among
+        yield f"127.0.0.1:{port}", server._among
     finally:
         server.should_exit = True
         thread.join()
@@ -150,6 +141,13 @@ def test_a_newcomer_takes_the_place_of_a_caller_who_asks_nothing() -> None:
             assert stack.enter_context(caller).post("/v1/score", json=SCORE).status_code == 200
         assert httpx.get(f"http://{address}/healthz").status_code == 200
         assert len(among._all) <= 2
+
+
+def test_a_connection_is_kept_for_longer_than_clients_keep_it() -> None:
+    with listen("127.0.0.1", 0) as listening:
+        server = server_of(made(Stub()).guard, listening, 8, 60)
+    kept = httpx.Limits().keepalive_expiry
+    assert kept is not None and server.config.timeout_keep_alive > 2 * kept
 
 
 def test_a_caller_may_take_longer_to_its_next_request_than_over_a_head(

@@ -4,6 +4,7 @@ forbids is refused, and nothing is a server error."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,6 +60,12 @@ def test_every_route_is_on_the_page() -> None:
         if not route.path.startswith(("/docs", "/openapi"))
     }
     assert set(OPERATIONS) == served and len(served) == 12
+
+
+def test_every_name_on_the_page_stands_for_a_schema() -> None:
+    page = APP.openapi()
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(page)))
+    assert "Problem" in named and named <= set(page["components"]["schemas"])
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)

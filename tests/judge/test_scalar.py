@@ -25,6 +25,7 @@ from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.tokenizers import qwen
 
 QUERY = "Name three things to do on a rainy afternoon."
 RESPONSES = (
@@ -39,12 +40,22 @@ SCALAR = load_any_format("scalar")
 @pytest.fixture(scope="module")
 def classifier(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random scalar reward model: two layers, one label, pad apart from eos."""
+    return made(smollm2, tmp_path_factory.mktemp("classifier"))
+
+
+@pytest.fixture(scope="module")
+def small_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a tokenizer of 400 tokens, which takes a hundredth of the time to load."""
+    return made(qwen(), tmp_path_factory.mktemp("small"))
+
+
+def made(tokenizer: Any, folder: Path) -> Path:
     from transformers import LlamaForSequenceClassification
 
     from tests.tiny import llama, saved
 
     model = llama(
-        smollm2,
+        tokenizer,
         LlamaForSequenceClassification,
         hidden_size=128,
         intermediate_size=128,
@@ -57,7 +68,7 @@ def classifier(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_labels=1,
         initializer_range=0.2,
     )
-    return saved(model, smollm2, tmp_path_factory.mktemp("classifier"))
+    return saved(model, tokenizer, folder)
 
 
 def config_of(folder: Path, **changed: Any) -> JudgeConfig:
@@ -254,8 +265,8 @@ async def test_transformers_scores_as_one_by_one(classifier: Path, smollm2: Any)
     assert found[0].usage.tokens_in == len(chats(smollm2)[0])
 
 
-async def test_a_failing_forward_pass_is_unavailable(classifier: Path) -> None:
-    config = config_of(classifier, kind="transformers")
+async def test_a_failing_forward_pass_is_unavailable(small_classifier: Path) -> None:
+    config = config_of(small_classifier, kind="transformers")
     scorer = TransformersScorer(config, resolve(config), "chat")
     await scorer.start()
     assert isinstance(SCALAR, ScalarFormat)
@@ -280,15 +291,15 @@ async def test_a_failing_forward_pass_is_unavailable(classifier: Path) -> None:
         ("config.json", {"id2label": {"0": "A", "1": "B"}, "label2id": None}, "2 labels"),
         ("config.json", {"pad_token_id": None}, "no pad token"),
         ("config.json", {"architectures": ["LlamaForCausalLM"]}, "no trained classification head"),
-        ("config.json", {"vocab_size": 1000}, "49152 tokens and the model 1000"),
+        ("config.json", {"vocab_size": 100}, "418 tokens and the model 100"),
         ("config.json", {"max_position_embeddings": 512}, "max_model_len is 2048"),
         ("tokenizer_config.json", {"chat_template": None}, "no chat template"),
     ],
 )
 async def test_a_checkpoint_that_cannot_serve_is_named_at_start(
-    file: str, values: dict[str, Any], said: str, classifier: Path, tmp_path: Path
+    file: str, values: dict[str, Any], said: str, small_classifier: Path, tmp_path: Path
 ) -> None:
-    folder = altered(classifier, tmp_path / "altered", file, **values)
+    folder = altered(small_classifier, tmp_path / "altered", file, **values)
     if "chat_template" in values:
         (folder / "chat_template.jinja").unlink(missing_ok=True)
     replica = JudgeReplica(make_judge(config_of(folder, kind="transformers")))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.errors import ModelError
 from autoj_reward.judge import fingerprint
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import identity, resolve
+from autoj_reward.models import ResolvedModel, identity, resolve
 from autoj_reward.models.identity import folder_identity, hub_commit
 
 FILES = (
@@ -119,46 +116,34 @@ def test_a_folder_s_judge_and_an_endpoint_s_tokenizer(folder: Path, tmp_path: Pa
         resolve(local)
 
 
-ASK = """
-import json, pathlib, sys
-from autoj_reward.config import EngineConfig
-from autoj_reward.errors import ModelError
-from autoj_reward.models import resolve
-from autoj_reward.models.identity import hub_commit
-main, asked = sys.argv[1:]
-for commit, revision in json.loads(asked):
-    pathlib.Path(main).write_text(commit)
-    hub_commit.cache_clear()  # which a process asks the hub for once
-    try:
-        found = resolve(EngineConfig(model="owner/judge", revision=revision))
-        print(json.dumps([found.path, found.identity, found.revision]))
-    except ModelError as error:
-        print(json.dumps(str(error)))
-"""
-
-
-def test_a_hub_name_is_the_commit_that_it_stands_for(tmp_path: Path) -> None:
+def test_a_hub_name_is_the_commit_that_it_stands_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Read from the environment once in a process.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     model, (old, new) = tmp_path / "models--owner--judge", ("a" * 40, "b" * 40)
     (model / "refs").mkdir(parents=True)
     for commit in (old, new):
         (model / "snapshots" / commit).mkdir(parents=True)
         (model / "snapshots" / commit / "config.json").write_text("{}")
-    # What main stands for, and the revision that is asked for.
-    asked = json.dumps([(old, None), (new, None), (old, new), (old, "other")])
-    told = subprocess.run(
-        [sys.executable, "-c", ASK, str(model / "refs/main"), asked],
-        env=os.environ | {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
-    first, second, named, said = map(json.loads, told.splitlines())
-    assert first == ["owner/judge", f"owner/judge@{old}", old]
-    assert second == ["owner/judge", f"owner/judge@{new}", new]
-    assert named[1] == f"owner/judge@{new}"
-    assert said.startswith("owner/judge: neither the model hub nor its")
-    assert "revision other" in said and said.endswith("or name a folder")
+
+    def found(main: str, revision: str | None) -> ResolvedModel:
+        (model / "refs/main").write_text(main)
+        hub_commit.cache_clear()  # which a process asks the hub for once
+        return resolve(EngineConfig(model="owner/judge", revision=revision))
+
+    first, second = found(old, None), found(new, None)
+    assert (first.path, first.identity, first.revision) == (
+        "owner/judge", f"owner/judge@{old}", old,
+    )  # fmt: skip
+    assert (second.identity, second.revision) == (f"owner/judge@{new}", new)
+    assert found(old, new).identity == f"owner/judge@{new}"
+    with pytest.raises(ModelError, match=r"^owner/judge: neither the model hub nor its") as caught:
+        found(old, "other")
+    assert "revision other" in str(caught.value)
+    assert str(caught.value).endswith("or name a folder")
+    hub_commit.cache_clear()
 
 
 def test_a_whole_commit_needs_no_hub() -> None:

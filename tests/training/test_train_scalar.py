@@ -73,9 +73,9 @@ def trained(policy: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return folder, train(loaded(write(folder, policy)), "the command")
 
 
-def test_pairs_are_split_by_query_and_ties_counted(policy: str, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(policy)
-    found = read_preferences(loaded(write(tmp_path, policy)), tokenizer)
+def test_pairs_are_split_by_query_and_ties_counted(small: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(small)
+    found = read_preferences(loaded(write(tmp_path, small)), tokenizer)
     assert found.ties == {"pairs.jsonl": 4}
     assert len(found.training) + len(found.validation) == 16
     assert found.training and found.validation and not found.bad
@@ -95,7 +95,7 @@ def test_pairs_are_split_by_query_and_ties_counted(policy: str, tmp_path: Path) 
     assert counts["ties_left_out"] == {"pairs.jsonl": 4} and counts["bad_left_out"] == {}
 
 
-def test_the_best_and_the_worst_of_a_group_are_a_pair_too(policy: str, tmp_path: Path) -> None:
+def test_the_best_and_the_worst_of_a_group_are_a_pair_too(small: str, tmp_path: Path) -> None:
     outputs = {f"s{n}": f"{'word ' * 8}{n}" for n in range(8)}
     with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
         for query in ("Q 1", "Q 2"):
@@ -108,8 +108,8 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair_too(policy: str, tmp_path:
     group = {"query": "Q 3", "responses": ["so so", "bad", "good"], "scores": [-1, -3, 0]}
     (tmp_path / "groups.jsonl").write_text(json.dumps(group))
     data = {"folder": str(tmp_path), "graded": {"folder": ".", "test": 0, "validation": 0}}
-    path = write(tmp_path, policy, data=data, groups={"files": ["groups.jsonl"]})
-    tokenizer = load_tokenizer(policy)
+    path = write(tmp_path, small, data=data, groups={"files": ["groups.jsonl"]})
+    tokenizer = load_tokenizer(small)
     found = read_preferences(loaded(path), tokenizer)
     assert [pair.query for pair in found.training] == ["Q 3", "Q 1", "Q 2"]
     three, one, _ = (
@@ -120,48 +120,49 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair_too(policy: str, tmp_path:
     assert any(text in one[0] for text in outputs.values())
 
 
-def test_control_tokens_in_a_response_stay_text(policy: str, tmp_path: Path) -> None:
+def test_control_tokens_in_a_response_stay_text(small: str, tmp_path: Path) -> None:
     rows = [
         *pair_rows(),
         {"query": "q", "response_1": "a<|im_end|>", "response_2": "b", "label": 0},
     ]
-    tokenizer = load_tokenizer(policy)
-    found = read_preferences(loaded(write(tmp_path, policy, rows), "data.held_out=0"), tokenizer)
+    tokenizer = load_tokenizer(small)
+    found = read_preferences(loaded(write(tmp_path, small, rows), "data.held_out=0"), tokenizer)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert found.training[-1].chosen_ids.count(end) == found.training[-1].rejected_ids.count(end)
 
 
-def test_bad_rows_are_named_or_stop_the_run(policy: str, tmp_path: Path) -> None:
+def test_bad_rows_are_named_or_stop_the_run(small: str, tmp_path: Path) -> None:
     measured = {"query": "query 1", "response_1": "a", "response_2": "b", "label": 0}
     rows = pair_rows()
     rows[2]["label"] = 7
     rows[3]["response_1"] = "word " * 300
-    path = write(tmp_path, policy, rows)
+    path = write(tmp_path, small, rows)
     (tmp_path / "measure.jsonl").write_text(json.dumps(measured), encoding="utf-8")
     sets = ["data.exclude=[measure.jsonl]"]
-    found = read_preferences(loaded(path, *sets), load_tokenizer(policy))
+    found = read_preferences(loaded(path, *sets), load_tokenizer(small))
     said = "\n".join(map(str, found.bad))
     for part in ("pairs.jsonl:3: field 'label': 7", "pairs.jsonl:2: its query", "pairs.jsonl:4: "):
         assert part in said
     assert "max_length is 128" in said
     assert found.counts()["bad_left_out"] == {"pairs.jsonl": 3}
     with pytest.raises(InputError, match="3 rows cannot be trained on"):
-        read_preferences(loaded(path, *sets, "bad_rows=stop"), load_tokenizer(policy))
+        read_preferences(loaded(path, *sets, "bad_rows=stop"), load_tokenizer(small))
     with pytest.raises(InputError, match="no pair is left to train on"):
         read_preferences(
-            loaded(path, "max_length=64", "data.exclude=[pairs.jsonl]"), load_tokenizer(policy)
+            loaded(path, "max_length=64", "data.exclude=[pairs.jsonl]"),
+            load_tokenizer(small),
         )
 
 
-def test_margins_come_from_the_rows(policy: str, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(policy)
-    path = write(tmp_path, policy)
+def test_margins_come_from_the_rows(small: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(small)
+    path = write(tmp_path, small)
     with pytest.raises(InputError, match="has a field margin"):
         read_preferences(loaded(path, "margin=true"), tokenizer)
     rows = [row | {"margin": n / 2} for n, row in enumerate(pair_rows())]
     del rows[3]["margin"]
     rows[4]["margin"] = -1
-    path = write(tmp_path, policy, rows)
+    path = write(tmp_path, small, rows)
     found = read_preferences(loaded(path, "margin=true", "data.held_out=0"), tokenizer)
     margins = {pair.query: pair.margin for pair in found.training}
     assert margins["query 2"] == 1.0 and margins["query 3"] == 0.0
@@ -378,9 +379,9 @@ def test_recipes_that_cannot_be(
     ids=["no template", "pad at the end"],
 )
 def test_tokenizers_that_do_not_fit(
-    policy: str, tmp_path: Path, change: dict[str, Any], said: str
+    small: str, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer = AutoTokenizer.from_pretrained(small)
     for name, value in change.items():
         setattr(tokenizer, name, value)
     tokenizer.save_pretrained(tmp_path)

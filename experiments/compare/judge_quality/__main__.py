@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.journal import Journal
@@ -51,8 +51,9 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             f"no rows for {', '.join(empty)}: raise data.held_out, give more files, or name the "
             "other parts with --parts"
         )
+    named = judges | ({"scalar": config.scalar} if config.scalar else {})
     head = {
-        "judges": {name: judge_name(judge) for name, judge in judges.items()},
+        "judges": {name: judge_name(judge) for name, judge in named.items()},
         "rows": {
             "rated": len(material.rated),
             "training": len(material.training),
@@ -102,13 +103,15 @@ async def _ordered(
     """How the judge and its rivals order the outputs of many systems."""
     config = run.config
     outputs = read_outputs(config.data, config.ordered, fmt, config.draws, run.limit)
-    asked_as = {"judge": "direct"}
+    raters: dict[str, tuple[JudgeConfig, View]] = {"judge": (judges["direct"], "expected")}
     if config.ordered.critique:
-        asked_as["critique"] = "greedy"
+        raters["critique"] = (judges["greedy"], "expected")
+    if config.scalar:
+        raters["scalar"] = (config.scalar, "rating")
     views = {}
-    for view, name in asked_as.items():
-        answers = await ask(judges[name], journal, outputs.inputs())
-        views[view] = [answers[item].view("expected") for item in outputs.inputs()]
+    for rater, (judge, view) in raters.items():
+        answers = await ask(judge, journal, outputs.inputs())
+        views[rater] = [answers[item].view(view) for item in outputs.inputs()]
     found = _predictions(config, outputs.fitted, as_rated(outputs.graded))
     return Measured(ordered(outputs, views, *found))
 

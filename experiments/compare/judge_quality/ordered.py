@@ -51,8 +51,8 @@ def ordered(
     """Figures of the judge and of what has a rating for every output, over all systems and over
     those alone that no judge was trained on; and the judge's less each rival's.
 
-    views: of the judge, `judge` and maybe `critique`, its expected rating after one. why: what
-    rival is missing. A constant orders nothing.
+    views: of the models asked: `judge`, maybe `critique`, its expected rating after one, and maybe
+    `scalar`. why: what rival is missing. A constant orders nothing.
     """
     values = dict(views) | {name: own.values for name, own in rivals.items() if name != "constant"}
     return {

@@ -11,6 +11,7 @@ from experiments.tables import Section, tabled
 RATERS = {
     "judge": "judge, without critique",
     "critique": "judge, after a critique",
+    "scalar": "scalar reward model",
     "probe": "ridge probe on the base's hidden states",
     "tfidf": "TF-IDF of the response, ridge",
     "length": "length of the response",

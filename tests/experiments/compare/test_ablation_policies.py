@@ -12,34 +12,22 @@ from autoj_reward.errors import ModelError
 from autoj_reward.journal import Journal
 from experiments.compare.ablation.__main__ import main
 from experiments.compare.ablation.policies import PolicySample, sample_policy
-from tests.tokenizers import qwen
 
 QUERIES = ("What is 2 + 2?", "Name a colour.")
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A random policy whose tokenizer is small: each test loads it several times."""
-    from tests.tiny import llama, saved
-
-    tokenizer = qwen()
-    tokenizer.pad_token = "<|endoftext|>"
-    model = llama(tokenizer, bos_token_id=None, eos_token_id=tokenizer.eos_token_id)
-    return str(saved(model, tokenizer, tmp_path_factory.mktemp("policy")))
-
-
-@pytest.fixture(scope="module")
-def trained(policy: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def trained(small: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The random policy, its last layer moved."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = tmp_path_factory.mktemp("trained")
-    model = AutoModelForCausalLM.from_pretrained(policy)
+    model = AutoModelForCausalLM.from_pretrained(small)
     with torch.no_grad():
         model.lm_head.weight += 0.05 * torch.randn_like(model.lm_head.weight)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(policy).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(small).save_pretrained(folder)
     return str(folder)
 
 
@@ -55,8 +43,8 @@ def sampled(path: Path, model: str, base: str, n: int = 3) -> list[PolicySample]
         journal.close()
 
 
-def test_a_policy_has_not_moved_from_itself(policy: str, tmp_path: Path) -> None:
-    found = sampled(tmp_path / "j.sqlite", policy, policy)
+def test_a_policy_has_not_moved_from_itself(small: str, tmp_path: Path) -> None:
+    found = sampled(tmp_path / "j.sqlite", small, small)
     assert [own.query for own in found] == list(QUERIES)
     for own in found:
         assert len(own.responses) == 3
@@ -64,10 +52,10 @@ def test_a_policy_has_not_moved_from_itself(policy: str, tmp_path: Path) -> None
 
 
 def test_the_divergence_is_the_difference_of_log_probabilities(
-    policy: str, trained: str, tmp_path: Path
+    small: str, trained: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "j.sqlite"
-    found = sampled(path, trained, policy, n=64)
+    found = sampled(path, trained, small, n=64)
     gaps = [gap for own in found for gap in own.divergences]
     # Its mean estimates a divergence, which is not negative; that of exp(-gap) is 1 in expectation.
     assert sum(gaps) / len(gaps) > 0
@@ -75,25 +63,25 @@ def test_the_divergence_is_the_difference_of_log_probabilities(
     mean = sum(ratios) / len(ratios)
     error = math.sqrt(sum((r - mean) ** 2 for r in ratios)) / len(ratios)
     assert abs(mean - 1) < 4 * error
-    assert sampled(path, trained, policy, n=64) == found
+    assert sampled(path, trained, small, n=64) == found
 
 
-def test_what_is_in_the_journal_is_not_sampled_again(policy: str, tmp_path: Path) -> None:
+def test_what_is_in_the_journal_is_not_sampled_again(small: str, tmp_path: Path) -> None:
     import torch
 
     path = tmp_path / "j.sqlite"
-    own = sampled(path, policy, policy)
+    own = sampled(path, small, small)
     before = torch.get_rng_state()  # sampling would seed it
-    assert sampled(path, policy, policy) == own
+    assert sampled(path, small, small) == own
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_folder_that_is_no_model(policy: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_model(small: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no model '\./none'"):
-        sampled(tmp_path / "j.sqlite", "./none", policy)
+        sampled(tmp_path / "j.sqlite", "./none", small)
 
 
-def test_trained_policies_stand_beside_best_of_n(policy: str, trained: str, tmp_path: Path) -> None:
+def test_trained_policies_stand_beside_best_of_n(small: str, trained: str, tmp_path: Path) -> None:
     rows = [
         {"query": query, "kind": "format", "checks": [{"kind": "words", "high": 8}]}
         for query in QUERIES
@@ -103,11 +91,11 @@ def test_trained_policies_stand_beside_best_of_n(policy: str, trained: str, tmp_
         "queries": str(tmp_path / "q.jsonl"),
         "output": str(tmp_path / "out"),
         # Candidates by script; the trained policies are compared with the folder's weights.
-        "policy": {"kind": "fake", "model": policy, "n": 4, "max_tokens": 6},
+        "policy": {"kind": "fake", "model": small, "n": 4, "max_tokens": 6},
         "judge": {"kind": "fake", "script": {"words": 8}},
         "scalar": {"kind": "fake", "model": "scalar", "script": {"words": 12}},
         "costly": {"candidates": 4},
-        "policies": {"same": policy, "moved": trained},
+        "policies": {"same": small, "moved": trained},
         "policy_samples": 2,
         "bootstrap": 20,
     }

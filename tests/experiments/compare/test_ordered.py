@@ -92,6 +92,7 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
         "ordered": {"instructions": 6, "systems": 10, "rival_rows": 60, "critique": True},
         "output": str(tmp_path / "out"),
         "judge": {"kind": "fake"},
+        "scalar": {"kind": "fake", "format": "scalar"},
         "bootstrap": 30,
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
@@ -99,14 +100,15 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(command) == 0
     found = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["ordered"]
     rivals = found["rated"]
-    assert set(rivals) == {"judge", "critique", "tfidf", "length"}
+    assert set(rivals) == {"judge", "critique", "scalar", "tfidf", "length"}
     assert rivals["tfidf"]["all"]["order"]["value"] > 0.8  # the words give the score away
     assert rivals["judge"]["all"]["order"]["n"] == 6
-    assert set(found["less"]) == {"critique", "tfidf", "length"}
+    assert set(found["less"]) == {"critique", "scalar", "tfidf", "length"}
     page = capsys.readouterr().out
     for text in (
         "| TF-IDF of the response, ridge | unseen | ",
         "| length of the response | all | ",
+        "| scalar reward model | all | ",
         "by the best of N",
         "no probe",
     ):
