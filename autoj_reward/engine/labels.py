@@ -45,9 +45,15 @@ async def trie_probs(
     context: list[int], labels: dict[str, tuple[int, ...]], read: Read
 ) -> LabelProbs:
     """Probability of each label after the context. Ids that end a label inside another label
-    (the 1 of 10) keep what their longer siblings leave."""
+    (the 1 of 10) keep what their longer siblings leave. Where a read fails, the others end too."""
     children = inner_nodes(labels)
-    answers = await asyncio.gather(*(read([*context, *n], c) for n, c in children.items()))
+    reads = [asyncio.ensure_future(read([*context, *n], c)) for n, c in children.items()]
+    try:
+        answers = await asyncio.gather(*reads)
+    finally:
+        for one in reads:
+            one.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
     logprobs = {node: found for node, (found, _) in zip(children, answers, strict=True)}
     usage = sum((cost for _, cost in answers), Usage())
     return LabelProbs(probabilities(labels, logprobs), usage)

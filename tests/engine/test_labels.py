@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared
 from autoj_reward.engine.labels import Read, slot_tokens, trie_probs
+from autoj_reward.errors import InputRejected
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 from tests.tokenizers import FAMILIES
@@ -88,6 +90,23 @@ async def test_ids_missing_from_the_answer_count_as_zero() -> None:
     probs, result, _ = await probs_of(RATINGS, {(): {}, (101,): {100: 0.9}})
     assert set(probs.values()) == {0.0}
     assert result.outside == 1
+
+
+async def test_no_read_goes_on_where_one_failed() -> None:
+    ended: list[bool] = []
+
+    async def read(context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
+        if context == CONTEXT:
+            raise InputRejected("no log-probabilities")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+        raise AssertionError
+
+    with pytest.raises(InputRejected):
+        await trie_probs(CONTEXT, RATINGS, read)
+    assert ended == [True]
 
 
 async def test_rounding_above_one_does_not_go_negative() -> None:

@@ -265,7 +265,9 @@ async def test_transformers_scores_as_one_by_one(classifier: Path, smollm2: Any)
     assert found[0].usage.tokens_in == len(chats(smollm2)[0])
 
 
-async def test_a_failing_forward_pass_is_unavailable(small_classifier: Path) -> None:
+async def test_a_failing_forward_pass_is_unavailable(
+    small_classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = config_of(small_classifier, kind="transformers")
     scorer = TransformersScorer(config, resolve(config), "chat")
     await scorer.start()
@@ -276,10 +278,9 @@ async def test_a_failing_forward_pass_is_unavailable(small_classifier: Path) -> 
     def broken(**_: Any) -> None:
         raise RuntimeError("out of memory")
 
-    net, scorer._net = scorer._net, broken
-    with pytest.raises(Exception, match="out of memory"):
+    with monkeypatch.context() as patched, pytest.raises(Exception, match="out of memory"):
+        patched.setattr(scorer._net, "forward", broken)
         await judge.judge(JudgeInput(QUERY, ("Yes.",)))
-    scorer._net = net
     again = await judge.judge(JudgeInput(QUERY, ("Yes.",)))
     assert good.ok and again.rating == good.rating
     await scorer.close()

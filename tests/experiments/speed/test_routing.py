@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,10 @@ async def test_a_query_stays_on_one_replica_and_queries_are_balanced(tmp_path: P
 async def test_what_an_engine_has_no_place_for_waits() -> None:
     script = {"latency_s": 0.2, "concurrent": 2}
     replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
+    started = time.monotonic()
     found = await RewardClient(LocalBackend(replica)).rate([Candidate("q", str(n)) for n in "abcd"])
-    seconds = sorted(j.usage.latency_s for j in found)
-    assert seconds[1] < 0.4 <= seconds[2]
+    assert all(j.ok for j in found)
+    assert time.monotonic() - started > 0.39  # four in two turns; all at once take 0.2 s
 
 
 @pytest.mark.parametrize(
