@@ -57,8 +57,8 @@ def through(
     made_of: Sequence[Any],
     workers: int,
 ) -> Iterator[Any]:
-    """What the last stage makes of every item, in their order. While a stage has one item, the
-    stage before it has the next.
+    """What the last stage makes of every item, in their order, as soon as it is made. While a
+    stage has one item, the stage before it has the next.
 
     stages: classes or functions of which each worker makes one of its own with `made_of`, to be
     called with an item at a time. workers: of each stage; they take no whole core from replicas
@@ -75,8 +75,9 @@ def through(
         pool = ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=1)
         own = (stage, tuple(made_of))
         data = data.map(_Worker, fn_constructor_args=own, compute=pool, num_cpus=0)
-    for row in data.iter_rows():
-        done = pickle.loads(row["item"])
+    # A row a block; rows are read a block ahead, so that one would wait for the next.
+    for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
+        done = pickle.loads(block["item"].item())
         if isinstance(done, AutojError):
             raise done
         yield done

@@ -163,24 +163,30 @@ class First:
 
 
 class Second(First):
-    """Has done with an item once the first stage has begun with the next."""
+    """Has done with an item once the first stage has begun with the next, and the one before is
+    where it is wanted."""
 
     def __call__(self, item: int) -> int:
         until = time.monotonic() + 120
-        while not (self._folder / str(item + 1)).exists():
+        signs = [self._folder / str(item + 1), self._folder / f"{item - 1} arrived"]
+        while not all(sign.exists() for sign in signs):
             assert time.monotonic() < until
             time.sleep(0.01)
         return item
 
 
-def test_one_is_sampled_while_another_is_judged(tmp_path: Path, joined: Nodes) -> None:
+def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(tmp_path: Path, joined: Nodes) -> None:
     from autoj_reward.replicas.pipeline import through
 
-    (tmp_path / "4").touch()
+    for sign in ("4", "-1 arrived"):
+        (tmp_path / sign).touch()
     cluster = Cluster()
     try:
         cluster.start()
-        assert list(through(range(4), [First, Second], (tmp_path,), 1)) == [0, 1, 2, 3]
+        for wanted, item in enumerate(through(range(4), [First, Second], (tmp_path,), 1)):
+            assert item == wanted
+            (tmp_path / f"{item} arrived").touch()
+        assert item == 3
     finally:
         cluster.close()
 
