@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import ray
 from ray import serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError
 from ray.serve.exceptions import RayServeException
@@ -59,7 +60,8 @@ class RayBackend:
         except RayServeException as error:
             raise EngineUnavailable(f"no judge replica: {_first_line(error)}") from error
         finally:
-            answers.cancel()
+            if ray.is_initialized():  # else its replicas have ended with it
+                answers.cancel()
 
     def shared(self, workers: int) -> RayBackend:
         """For one of so many processes that ask the same replicas, which it may fill to its

@@ -14,6 +14,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
+import ray
+from ray import serve
+from ray.exceptions import GetTimeoutError
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
@@ -22,21 +25,6 @@ from autoj_reward.models import resolve
 from autoj_reward.models.device import CPU, Device, device_here
 from autoj_reward.models.room import require_engine_room
 from autoj_reward.models.settings import max_ongoing, settled
-
-# Read when Ray is imported; a user's own setting wins.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# On a small machine the memory monitor would also kill Serve's controller.
-os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-# A replica that is killed must not leave its engine behind: it would hold on to the GPU's memory.
-os.environ.setdefault("RAY_process_group_cleanup_enabled", "1")
-# Its own handler of SIGTERM aborts a process three seconds later, in the midst of its clean-up.
-os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-
-import ray
-from ray import serve
-from ray.exceptions import GetTimeoutError
-
 from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of

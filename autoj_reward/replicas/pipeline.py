@@ -12,7 +12,7 @@ from ray.data import ActorPoolStrategy, DataContext
 
 from autoj_reward.errors import AutojError
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
-from autoj_reward.replicas.cluster import Cluster  # isort: split, it sets up Ray's environment
+from autoj_reward.replicas.cluster import Cluster
 
 
 class Deployed(Cluster):

@@ -192,6 +192,7 @@ async def measure(config: RoutingConfig) -> dict[str, Any]:
 
         watched = Watched(await stack.enter_async_context(opened(config)))
         client = RewardClient(watched, max_in_flight=limit, progress=progress)
+        await stack.enter_async_context(client)
         started, cpu = time.monotonic(), sum(process.cpu_times()[:2])
         await feed(client, groups(config), 2 * max(1, limit // config.group), seen)
         seconds = time.monotonic() - started

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +89,16 @@ def test_the_token_is_private_and_the_environment_as_before(
         assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
     assert token.stat().st_mode & 0o777 == 0o600
     assert dict(os.environ) == before
+
+
+def test_a_call_that_comes_late_starts_no_ray() -> None:
+    """Whichever of our modules comes first, in a process where nobody has imported Ray before."""
+    script = (
+        "import autoj_reward.replicas.backend, ray\n"
+        "try: ray.put(1)\n"
+        "except ray.exceptions.RaySystemError as error: print(error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert "Ray has not been started" in told.stdout, told.stderr

@@ -175,7 +175,9 @@ class Second(First):
         return item
 
 
-def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(tmp_path: Path, joined: Nodes) -> None:
+def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(
+    tmp_path: Path, joined: Nodes
+) -> None:
     from autoj_reward.replicas.pipeline import through
 
     for sign in ("4", "-1 arrived"):
