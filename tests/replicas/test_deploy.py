@@ -166,6 +166,7 @@ class Handle:
             raise self.error
 
 
+@pytest.mark.parametrize("runs", [True, False], ids=["ray runs", "ray has ended"])
 @pytest.mark.parametrize(
     ("error", "kind", "lost"),
     [
@@ -178,8 +179,9 @@ class Handle:
     ids=lambda value: type(value).__name__,
 )
 async def test_what_ray_raises_says_whether_a_replica_held_the_request(
-    error: Exception, kind: type[Exception], lost: bool
+    error: Exception, kind: type[Exception], lost: bool, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: runs)
     handle = Handle(error)
     backend = RayBackend(handle, "judge", 1)
     answered = []
@@ -187,7 +189,7 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
         async for answer in backend.stream([JudgeInput("q", ("a",)), JudgeInput("q", ("b",))]):
             answered.append(answer)
     assert isinstance(caught.value, ReplicaLost) == lost
-    assert len(answered) == 1 and handle.cancelled == 1
+    assert len(answered) == 1 and handle.cancelled == runs
 
 
 async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() -> None:
