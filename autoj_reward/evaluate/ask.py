@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -50,11 +51,8 @@ def ask_each(
         async with asking(config, record, total, label) as ask:
             await in_order(items, partial(work, ask), done, size=size)
 
-    record = Journal(journal)
-    try:
+    with closing(Journal(journal)) as record:
         asyncio.run(every())
-    finally:
-        record.close()
 
 
 def judge_each(
@@ -84,21 +82,26 @@ def rate_each(
     label: str,
     total: int,
 ) -> None:
-    """As `ask_each`: the rating of each candidate beside an item. total: candidates to come."""
+    """As `judge_each`: the rating of each candidate beside an item. total: candidates to come."""
     k = critiques_of(config)
 
-    async def one(ask: Ask, item: tuple[T, Sequence[Candidate]]) -> tuple[T, list[Judgement]]:
-        return item[0], await rated(ask, item[1], k)
+    def told(item: T, found: list[Judgement]) -> None:
+        done(item, _means(found, k))
 
-    def told(found: tuple[T, list[Judgement]]) -> None:
-        done(*found)
-
-    ask_each(config, journal, asked, one, told, label, k * total, lambda item: k * len(item[1]))
+    inputs = ((item, _inputs(candidates, k)) for item, candidates in asked)
+    judge_each(config, journal, inputs, told, label, k * total)
 
 
 async def rated(ask: Ask, candidates: Sequence[Candidate], critiques: int) -> list[Judgement]:
     """One rating a candidate, in order: the mean over so many critiques."""
-    found = await ask([i for one in candidates for i in rating_inputs(one, critiques)])
+    return _means(await ask(_inputs(candidates, critiques)), critiques)
+
+
+def _inputs(candidates: Sequence[Candidate], critiques: int) -> list[JudgeInput]:
+    return [item for one in candidates for item in rating_inputs(one, critiques)]
+
+
+def _means(found: Sequence[Judgement], critiques: int) -> list[Judgement]:
     starts = range(0, len(found), critiques)
     return [mean_of_critiques(found[n : n + critiques]) for n in starts]
 

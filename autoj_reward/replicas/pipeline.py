@@ -75,7 +75,7 @@ def through(
         pool = ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=1)
         own = (stage, tuple(made_of))
         data = data.map(_Worker, fn_constructor_args=own, compute=pool, num_cpus=0)
-    # A row a block; rows are read a block ahead, so that one would wait for the next.
+    # A row a block. `iter_rows` reads a block ahead: each item would wait for the next one.
     for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
         done = pickle.loads(block["item"].item())
         if isinstance(done, AutojError):
