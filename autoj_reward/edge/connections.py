@@ -132,7 +132,7 @@ class Connections:
     async def _sweep(self) -> None:
         """Drop those that take too long over a head."""
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(HEAD_S / 10)
             late = self._loop.time() - HEAD_S
             found = {c: since for c, since in self._owing.items() if since < late}
             for _ in range(2):  # what came while this process was busy is read first

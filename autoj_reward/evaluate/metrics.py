@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import kendalltau, rankdata
 
 from autoj_reward.evaluate.intervals import Statistic
 from autoj_reward.evaluate.labelled import LABELS
@@ -60,6 +59,8 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
     """Spearman's rank correlation, ties at their mean rank; None and errors as for `pearson`."""
+    from scipy.stats import rankdata  # half a second, which most evaluations need not wait
+
     return pearson(rankdata(_numbers(x)), rankdata(_numbers(y)))
 
 
@@ -68,6 +69,8 @@ def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
     a, b = _numbers(x), _numbers(y)
     if pearson(a, b) is None:
         return None
+    from scipy.stats import kendalltau
+
     return float(kendalltau(a, b).statistic)
 
 

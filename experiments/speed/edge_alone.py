@@ -22,6 +22,8 @@ from autoj_reward.logs import log_to_stderr
 from experiments.faults.chaos import bare
 from experiments.faults.chaos.server import HEADERS, TOKEN
 
+SCRIPT = {"latency_s": 0.5, "latency_spread": 0.5}
+
 
 async def asked(app: App, response: str) -> int:
     """The status of one request with a response to rate, of a caller that stays to its end."""
@@ -47,8 +49,7 @@ async def asked(app: App, response: str) -> int:
 
 async def run(server: str, requests: int) -> None:
     """Some to warm up, then so many at a time."""
-    script = {"latency_s": 0.5, "latency_spread": 0.5}
-    judge = JudgeConfig.model_validate({"kind": "fake", "script": script})
+    judge = JudgeConfig.model_validate({"kind": "fake", "script": SCRIPT})
     service = server == "service"
     async with open_judge(judge) as client:
         app: App = make_app(client, TOKEN).guard if service else bare.make_app(judge)

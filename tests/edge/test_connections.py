@@ -167,6 +167,7 @@ def test_a_caller_may_take_longer_to_its_next_request_than_over_a_head(
 def test_what_came_while_the_server_was_busy_is_read_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 2.0)
     with serving(made(Stub()), most=8) as (address, among), ExitStack() as stack:
         caller = connected(stack, address)
         until(lambda: bool(among._all))
@@ -177,12 +178,12 @@ def test_what_came_while_the_server_was_busy_is_read_first(
             assert sent.wait(20)
 
         def let_a_sweep_be_due() -> None:
-            time.sleep(1.1)
+            time.sleep(0.3)
             among._loop.call_soon(be_busy)  # in the very turn of the loop that a sweep wakes in
 
         among._loop.call_soon_threadsafe(let_a_sweep_be_due)
         assert busy.wait(20)
-        monkeypatch.setattr(connections, "HEAD_S", 0.0)
+        monkeypatch.setattr(connections, "HEAD_S", 0.001)
         caller.sendall(WHOLE)
         sent.set()
         assert caller.recv(4096).startswith(b"HTTP/1.1 200 ")

@@ -105,7 +105,7 @@ def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
         for thread in asking:
             thread.start()
         until(lambda: len(found) >= 5)
-        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
+        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 0.02})
         process.send_signal(signal.SIGHUP)
         until(lambda: lines(log, "judge replaced"))
         until(lambda: found[-1]["rating"]["value"] == 8)
@@ -124,6 +124,9 @@ def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
         until(lambda: lines(log, "the judge stays as it is"))
         assert score(address)["judge"] == replaced["judge"]
 
+        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
+        process.send_signal(signal.SIGHUP)
+        until(lambda: len(lines(log, "judge replaced")) == 2)
         last: list[dict[str, Any]] = []
         waiting = threading.Thread(target=lambda: last.append(score(address, "a")))
         waiting.start()

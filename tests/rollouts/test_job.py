@@ -402,7 +402,7 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
 ) -> None:
     rows = [
         {"query": f"q{q}", "responses": [f"q{q} r{r} " + "x" * (r % 10) for r in range(8)]}
-        for q in range(100)
+        for q in range(50)
     ]
     whole = Job(tmp_path / "whole", rows, {})
     job = Job(tmp_path / "killed", rows, {"latency_s": 0.02}, judge={"serve": {"max_ongoing": 4}})
@@ -414,7 +414,7 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while asked(job.log) < share * 800:
+        while asked(job.log) < share * 400:
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()

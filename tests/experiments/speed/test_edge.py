@@ -34,7 +34,7 @@ def test_ratios_are_of_the_same_round() -> None:
 
 
 def test_both_servers_are_measured(tmp_path: Path) -> None:
-    load = {"clients": 1, "concurrent": 4, "seconds": 1, "latency_s": 0.05}
+    load = {"clients": 1, "concurrent": 4, "seconds": 0.5, "latency_s": 0.05}
     config = {"output": str(tmp_path / "out"), "rounds": 1, "load": load}
     path = tmp_path / "edge.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -47,7 +47,10 @@ def test_both_servers_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", ["service", "bare"])
-async def test_requests_without_sockets_are_answered(server: str) -> None:
+async def test_requests_without_sockets_are_answered(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(edge_alone.SCRIPT, "latency_s", 0.01)
     await edge_alone.run(server, 5)
 
 

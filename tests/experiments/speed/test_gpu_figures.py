@@ -57,7 +57,7 @@ def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:
 def test_a_part_is_cut_off_when_the_time_is_up(tmp_path: Path) -> None:
     slow = "print('hello', flush=True); import time; time.sleep(600)"
     config = given(tmp_path, slow=slow, more="")
-    config = config.model_copy(update={"minutes": 0.05})
+    config = config.model_copy(update={"minutes": 0.01})
     text = study(run_of(config))
     found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["measured"]
     assert list(found) == ["slow"] and not found["slow"]["ok"]
