@@ -30,7 +30,7 @@ def written(folder: Path, **more: Any) -> str:
     kills = {"judge": {"kind": "fake", "script": {"latency_s": 0.3}}, "targets": ["service"]}
     config = {
         "output": str(folder / "out"),
-        "load": {"clients": 2, "concurrent": 6, "seconds": 0.5, "latency_s": 0.05},
+        "load": {"clients": 2, "concurrent": 6, "seconds": 0.3, "latency_s": 0.05},
         "bodies": 200,
         "kills": kills | {"candidates": 64},
         "jobs": {"queries": 40, "candidates": 4, "words": 4}
