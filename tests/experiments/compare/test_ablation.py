@@ -55,7 +55,7 @@ class Ablation:
             "critiques": 2,
             "data": {"folder": str(folder), "compared": ["compared.jsonl"], "held_out": 0.99},
             "eval_p": "eval_p.jsonl",
-            "bootstrap": 40,
+            "bootstrap": 10,
         }
         self.config = folder / "run.yaml"
         self.config.write_text(yaml.safe_dump(made | config))

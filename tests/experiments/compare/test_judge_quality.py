@@ -69,7 +69,7 @@ class Quality:
             "judge": {"kind": "fake", "script": script},
             "base": {"kind": "fake", "model": "base", "script": script | {"ratings": {}}},
             "critiques": 2,
-            "bootstrap": 40,
+            "bootstrap": 10,
         }
         made |= config
         self.config = folder / "run.yaml"

@@ -93,7 +93,7 @@ def test_the_parts_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[
         "output": str(tmp_path / "out"),
         "judge": {"kind": "fake"},
         "scalar": {"kind": "fake", "format": "scalar"},
-        "bootstrap": 30,
+        "bootstrap": 10,
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
     command = ["--config", str(tmp_path / "run.yaml"), "--parts", "ordered"]
