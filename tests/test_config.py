@@ -39,6 +39,7 @@ from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.policy_groups import PolicyGroupsConfig
+from experiments.pooling_head import PoolingHeadConfig
 from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
@@ -82,6 +83,7 @@ KINDS: dict[str, type[Block]] = {
     "own_critiques": OwnCritiquesConfig,
     "policy_groups": PolicyGroupsConfig,
     "average_": AverageConfig,
+    "pooling_head": PoolingHeadConfig,
     "recipe_ablation": SweepConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,

@@ -103,6 +103,13 @@ def _group(line: int, value: Any) -> Ranked:
     return Ranked("", line, check.text(row, "query", blank=False), responses, scores)
 
 
+def read_groups(source: str) -> list[Ranked]:
+    """The groups of a file. Raises InputError for a file that is not of groups."""
+    own = read_rows(source, _group, ("query", "responses", "scores"))
+    require_clean(own)
+    return [replace(group, source=source) for group in own.rows]
+
+
 def _with_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ranked:
     if rng.random() >= FAULTY:
         return group
@@ -130,11 +137,9 @@ def ranked_groups(
         raise InputError("groups are of graded outputs: name their folder in data.graded")
     folder = data_path(data, data.graded.folder)
     rows_of = read_splits(folder, data.graded, (pair.query for pair in compared))
-    for source in (data_path(data, name) for name in groups.files):
-        own = read_rows(source, _group, ("query", "responses", "scores"))
-        require_clean(own)
-        for group in own.rows:
-            yield False, replace(group, source=source)
+    for name in groups.files:
+        for group in read_groups(data_path(data, name)):
+            yield False, group
     rng = random.Random(seed)
     sampler = GroupSampler(groups, count)
     training = rows_of("training")

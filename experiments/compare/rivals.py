@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from autoj_reward.types import JudgeInput, Verdict
 ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))
 FOLDS = 5
 SAVE_EVERY = 64
+Reader = Callable[[list[int]], NDArray[np.float32]]
 RANDOM_AGREEMENT, RANDOM_STRICT, RANDOM_CONSISTENCY = 1 / 3, 1 / 9, 1 / 3
 """Verdicts drawn uniformly from three, computed: one order matches the label; both orders do; both
 orders agree."""
@@ -62,7 +64,7 @@ def constant(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
 def tfidf(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     """Ridge regression on TF-IDF of the response's words and pairs of words."""
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
-    model = make_pipeline(words, _ridge(training))
+    model = make_pipeline(words, ridge(training))
     model.fit([row.response for row in training], [row.rating for row in training])
     return _predicted(model, [row.response for row in rows])
 
@@ -81,7 +83,7 @@ def probe(
     considered = [layer for layer in layers if layer < states.shape[1]] or range(states.shape[1])
     fitted = {}
     for layer in considered:
-        model = make_pipeline(StandardScaler(), _ridge(training))
+        model = make_pipeline(StandardScaler(), ridge(training))
         fitted[layer] = model.fit(states[: len(training), layer], [row.rating for row in training])
     best = max(fitted, key=lambda layer: float(fitted[layer][-1].best_score_))
     return _predicted(fitted[best], states[len(training) :, best], best)
@@ -94,15 +96,23 @@ def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> N
     in a file of the folder, also those of a run that was stopped, and never computed again.
     """
     source = resolve(config)
-    prompts = _prompts(rows, config, source.path)
+    prompts = rating_prompts(rows, config, source.path)
     cache = folder / f"hidden_states-{_digest(source.identity)[:16]}.npz"
+    return kept_states(prompts, cache, lambda: partial(_mean_states, _model(config, source)))
+
+
+def kept_states(
+    prompts: Sequence[list[int]], cache: Path, reader: Callable[[], Reader]
+) -> NDArray[np.float32]:
+    """What a reader makes of each prompt, [prompts, ...]; read once and kept in the cache file,
+    also by a run that was stopped. reader: made if there is anything to read."""
     keys = [_digest(str(ids)) for ids in prompts]
     known = _load(cache)
     missing = {key: ids for key, ids in zip(keys, prompts, strict=True) if key not in known}
     if missing:
-        model = _model(config, source)
+        read = reader()
         for count, key in enumerate(tqdm(missing, "hidden states", unit="row"), 1):
-            known[key] = _mean_states(model, missing[key])
+            known[key] = read(missing[key])
             if count % SAVE_EVERY == 0 or count == len(missing):
                 _save(cache, known)
     return np.stack([known[key] for key in keys])
@@ -120,7 +130,11 @@ def longer(pairs: Sequence[Compared]) -> list[Verdict]:
     return pointwise_verdicts([first - second for first, second in lengths], 0)
 
 
-def _ridge(training: Sequence[Rated]) -> RidgeCV:
+def ridge(training: Sequence[Rated]) -> RidgeCV:
+    """Ridge regression whose strength is chosen by cross-validation, queries kept whole.
+
+    Raises InputError for rows of fewer than two queries.
+    """
     queries = [row.query for row in training]
     folds = min(FOLDS, len(set(queries)))
     if folds < 2:
@@ -137,7 +151,8 @@ def _predicted(model: Pipeline, features: Any, layer: int | None = None) -> Pred
     return Prediction(values, float(model[-1].alpha_), layer)
 
 
-def _prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
+def rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
+    """Token ids of each row's rating prompt, as a judge with the tokenizer in `path` gets it."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path, revision=config.revision)
