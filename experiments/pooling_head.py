@@ -6,9 +6,9 @@ The mean of a judge's hidden states over the rating prompt orders responses to o
 the last token does, which is all that the rating slot reads. So one head of one block is made to
 average: its queries are zero, which attends to every token alike; a dimension of its value is a
 ridge regression of graded outputs and reference ratings on the block's normalised states; and what
-it says is added along the direction that raises the expected rating. Critiques, format and cost
-stay as they were. Writes a LoRA adapter, with as much rank at the three changed matrices as they
-need, and the merged judge beside it. The states are kept, so a killed run goes on.
+it says is added along the direction that raises the expected rating. Format and cost stay as
+they were; critiques hear it, too. Writes a LoRA adapter, with as much rank at the three changed
+matrices as they need, and the merged judge beside it. The states are kept, so a killed run goes on.
 """
 
 from __future__ import annotations
