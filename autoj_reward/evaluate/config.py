@@ -36,14 +36,15 @@ class PairsConfig(EvaluateConfig):
 
     protocol: `pairwise` compares the two responses in both orders; `pointwise` rates each alone.
     view, tie_threshold: of `pointwise`: the number compared, and the largest difference that is
-        a tie. Search it on other rows, never on those that are measured.
+        a tie; null: the one that the judge compares by, if it does by ratings, else 0. Search it
+        on other rows, never on those that are measured.
     repeats: how often each comparison is asked, for its stability under repetition.
     columns: column of the data by context field of the judge's format, where it has another name.
     """
 
     protocol: Literal["pairwise", "pointwise"] = "pairwise"
     view: View = "expected"
-    tie_threshold: float = Field(0.0, ge=0)
+    tie_threshold: float | None = Field(None, ge=0)
     repeats: int = Field(1, ge=1, le=16)
     columns: dict[str, str] = Field(default_factory=dict)
 

@@ -31,7 +31,7 @@ from autoj_reward.evaluate.pair_figures import (
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
 from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, choice, read_answers
-from autoj_reward.models import context_asked
+from autoj_reward.models import context_asked, ratings_tie
 from autoj_reward.types import Candidate, Contest, JudgeInput, Judgement, Verdict
 
 Done = Callable[[Pair, Said], None]
@@ -114,7 +114,7 @@ def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Do
     def told(pair: Pair, found: list[Judgement]) -> None:
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
-        [verdict] = pointwise_verdicts([gap], config.tie_threshold)
+        [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)
         done(pair, Said(verdict, judgements=tuple(found), gap=gap))
 
     asked, journal = ((pair, sides(pair)) for pair in pairs), journal_path(config, result)
@@ -122,6 +122,9 @@ def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Do
 
 
 def _judged(task: str, data: str, result: str, config: PairsConfig) -> int:
+    if config.tie_threshold is None:
+        within = ratings_tie(config.judge) or 0.0
+        config = config.model_copy(update={"tie_threshold": within})
     rows = read_pairs(data, task, _asked(config)).drawn(config.sample, config.seed)
     compared = config.protocol == "pairwise"
     require_protocol(config.judge, "pairwise" if compared else "single")

@@ -161,6 +161,24 @@ def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
     assert found["stability"] == {"repeats": 2, "same": 100.0, "kappa": None}
 
 
+@pytest.mark.parametrize(
+    ("given", "within"),
+    [pytest.param([], 6.0, id="its-own"), pytest.param(["1.5"], 1.5, id="the-configs")],
+)
+def test_the_judges_own_tie_threshold_where_the_config_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], within: float
+) -> None:
+    monkeypatch.setattr("autoj_reward.evaluate.pairs.ratings_tie", lambda judge: 6.0)
+    data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
+    out = str(tmp_path / "out.json")
+    sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
+    sets += ["--set", "judge.script={ratings: {long answer 0: 8, short 0: 3}}"]
+    sets += [part for value in given for part in ("--set", f"tie_threshold={value}")]
+    evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
+    assert load(out)["settings"]["tie_threshold"] == within
+    assert load_rows(out)[0]["verdict"] == ("tie" if given == [] else "first")
+
+
 def test_responses_rated_alone(tmp_path: Path) -> None:
     data = write(tmp_path / "p.jsonl", [pair("planning", n, n % 2) for n in range(4)])
     out = str(tmp_path / "out.json")
