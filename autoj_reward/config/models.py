@@ -104,6 +104,8 @@ class JudgeConfig(EngineConfig):
     wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
     critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
     critique: False asks for the rating right after the prompt: one token instead of hundreds.
+    frequency_penalty: what a token's logit loses for each time that the critique has it already,
+        which keeps small judges out of loops. None: by the model's entry in `judges.yaml`, else 0.
     thinking_tokens: how long a judge whose format has a thinking block may think before each
         critique; then the block is closed, and it goes on to its verdict.
     direct: beside the critique also read the expected rating right after the prompt.
@@ -120,6 +122,7 @@ class JudgeConfig(EngineConfig):
     critiques: int = Field(1, ge=1, le=64)
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
+    frequency_penalty: float | None = Field(None, ge=0, le=2)
     max_tokens: int = Field(1024, ge=1)
     thinking_tokens: int = Field(1024, ge=1)
     seed: int = 0

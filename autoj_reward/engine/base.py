@@ -17,7 +17,10 @@ ROUNDING = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to decode. logprob asks for the summed log-probability of what was sampled."""
+    """How to decode. logprob asks for the summed log-probability of what was sampled.
+
+    frequency_penalty: what a token's logit loses for each time that the answer has it already.
+    """
 
     max_tokens: int
     temperature: float = 0.0
@@ -25,6 +28,7 @@ class Sampling:
     seed: int | None = None
     n: int = 1
     logprob: bool = False
+    frequency_penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,8 @@ class OpenAIEngine:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed
+        if sampling.frequency_penalty:  # not every endpoint knows it
+            body["frequency_penalty"] = sampling.frequency_penalty
         if self.tokens is None:
             body["messages"] = [
                 {

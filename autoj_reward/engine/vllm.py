@@ -170,6 +170,7 @@ class VllmEngine(_VllmModel):
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed,
+            frequency_penalty=sampling.frequency_penalty,
             n=sampling.n,
             logprobs=0 if sampling.logprob else None,
         )

@@ -15,7 +15,7 @@ from autoj_reward.judge.by_ratings import Readings, by_ratings
 from autoj_reward.judge.criteria import criteria_digest, with_criteria
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
-from autoj_reward.models import CRITERIA, ResolvedModel, ratings_tie
+from autoj_reward.models import CRITERIA, ResolvedModel, frequency_penalty, ratings_tie
 from autoj_reward.parse import (
     ParsedRating,
     ParsedVerdict,
@@ -53,6 +53,8 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         facts["thinking_tokens"] = config.thinking_tokens
     if config.criteria:
         facts["criteria"] = criteria_digest()
+    if config.critique and (penalty := frequency_penalty(config)):
+        facts["frequency_penalty"] = penalty
     if (tie := ratings_tie(config)) is not None:
         facts["ratings_tie"] = tie
     return fingerprint_of(config.model, fmt.name, facts)
@@ -119,6 +121,7 @@ class GenerativeJudge:
                 config.temperature,
                 config.top_p,
                 seed=config.seed + item.sample if config.temperature > 0 else None,
+                frequency_penalty=frequency_penalty(config),
             )
             spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
         else:

@@ -37,7 +37,7 @@ class ResolvedModel:
 class KnownModel:
     """ratings_tie: set where the model compares by ratings: expected ratings at most so far apart
     tie. None where its own comparisons count. view: what orders responses to one query best, by
-    the model's card; None where that was not measured."""
+    the model's card; None where that was not measured. frequency_penalty: of its critiques."""
 
     name: str
     format: str
@@ -45,6 +45,7 @@ class KnownModel:
     about: str
     ratings_tie: float | None = None
     view: View | None = None
+    frequency_penalty: float = 0.0
 
 
 @lru_cache
@@ -73,6 +74,14 @@ def ratings_tie(config: JudgeConfig) -> float | None:
     """How close expected ratings tie, for a model that compares by ratings; None for others."""
     known = known_models().get(config.model) if config.kind == "vllm" else None
     return known.ratings_tie if known else None
+
+
+def frequency_penalty(config: JudgeConfig) -> float:
+    """The frequency penalty of a config's critiques, by the model's entry where it names none."""
+    if config.frequency_penalty is not None:
+        return config.frequency_penalty
+    known = known_models().get(config.model) if config.kind == "vllm" else None
+    return known.frequency_penalty if known else 0.0
 
 
 def best_view(config: JudgeConfig) -> View:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,13 @@ async def test_chat_sends_messages_and_reads_the_answer(endpoint: Endpoint) -> N
         "model": "served", "max_tokens": 16, "temperature": 0.5, "top_p": 0.9, "n": 1, "seed": 3,
     }  # fmt: skip
     assert "Authorization" not in headers
+
+
+async def test_a_frequency_penalty_is_sent_where_there_is_one(endpoint: Endpoint) -> None:
+    async with started(config(endpoint)) as engine:
+        await ask(engine, sampling=replace(SAMPLING, frequency_penalty=0.5))
+    [(_, body, _)] = endpoint.requests
+    assert body["frequency_penalty"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Judges on vLLM itself, all on one engine: one thinks, and is cut at its bound; one reads a long
-reference, which all responses to a query share, once."""
+reference, which all responses to a query share, once; two critique, one with a penalty."""
 
 from __future__ import annotations
 
@@ -41,18 +41,21 @@ BY_REFERENCE = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
-    """What the judge that thinks says of ONCE, with a critique and without, and what the other one
-    says BY_REFERENCE."""
+    """What the judge that thinks says of ONCE, with a critique and without, what the second one
+    says BY_REFERENCE, and the critiques of ONCE without and with a frequency penalty."""
     folder = tmp_path_factory.mktemp("judges")
     engine = {"model": str(thinking_model(folder / "model")), "max_model_len": 4096}
     engine |= {"kv_cache_gib": 0.5}
     thinks = {"format": str(thinking_format(folder / "thinks")), "thinking_tokens": 5}
     thinks |= {"max_tokens": 7, "direct": True}
     reads = {"format": str(reference_format(folder / "reads")), "critique": False, "max_tokens": 16}
+    critiques = engine | {"max_tokens": 128, "format": "autoj-en"}
     return judged(
         folder,
         (engine | thinks, [ONCE, replace(ONCE, direct=True)]),
         (engine | reads, BY_REFERENCE),
+        (critiques, [ONCE]),
+        (critiques | {"frequency_penalty": 2.0}, [ONCE]),
     )
 
 
@@ -106,3 +109,10 @@ def test_32_candidates_read_a_long_reference_once(found: list[list[Any]], smollm
     print(f"{shared} tokens shared; {sum(read)} read for 32 candidates; cache hit rate {rate:.3f}")
     assert [size > shared for size in read].count(True) == 1
     assert sum(read) < 2 * shared and rate > 0.95
+
+
+def test_vllm_repeats_less_under_a_frequency_penalty(found: list[list[Any]]) -> None:
+    plain, penalised = (one["critique"].split() for [one] in found[2:])
+    assert plain and penalised
+    print(" ".join(plain), "|", " ".join(penalised))
+    assert len(set(penalised)) / len(penalised) > len(set(plain)) / len(plain)

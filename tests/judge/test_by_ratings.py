@@ -11,7 +11,7 @@ from autoj_reward.engine.base import LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import BY_RATINGS
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
-from autoj_reward.models import ResolvedModel, known_models, ratings_tie
+from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.select.aggregate import swap_consistent
@@ -167,3 +167,19 @@ def test_the_default_judge_compares_by_ratings_and_says_so_in_its_name() -> None
         for model in ("default", "smollm2-135m-instruct")
     }  # fmt: skip
     assert len(names) == 2
+
+
+def test_the_default_judge_has_a_frequency_penalty_that_its_name_says() -> None:
+    own = known_models()["default"].frequency_penalty
+    assert 0 < own < 1 and frequency_penalty(JudgeConfig()) == own
+    assert frequency_penalty(JudgeConfig(frequency_penalty=0)) == 0
+    assert frequency_penalty(JudgeConfig(kind="fake")) == 0
+    assert frequency_penalty(JudgeConfig(model="GAIR/autoj-13b")) == 0
+
+    def name(**decoding: Any) -> str:
+        same = ResolvedModel("folder", "identity", "cpu")
+        return fingerprint(JudgeConfig(**decoding), load_format("autoj-en"), "chat", same)
+
+    assert name() == name(frequency_penalty=own) != name(frequency_penalty=0)
+    # A rating right after the prompt is decoded without it.
+    assert name(critique=False) == name(critique=False, frequency_penalty=0)

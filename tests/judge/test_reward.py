@@ -242,6 +242,13 @@ async def test_samples_differ_by_their_seed_only_at_a_temperature() -> None:
     assert engine.rooms[0] == 82
 
 
+async def test_a_critique_has_the_frequency_penalty_of_the_config() -> None:
+    engine = Hand("Rating: [[5]]")
+    await judge(engine, frequency_penalty=0.5).judge(ITEM)
+    await judge(engine).judge(ITEM)
+    assert [s.frequency_penalty for s in engine.samplings] == [0.5, 0.0]
+
+
 @pytest.mark.parametrize("where", [0, 1, 2], ids=["query", "first", "second"])
 async def test_a_lone_surrogate_is_rejected_before_the_engine(where: int) -> None:
     parts = ["q", "a", "b"]
