@@ -1,0 +1,90 @@
+"""Addresses in config keys: checked once, with their secrets kept apart from what is shown."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from pydantic import Field, PlainSerializer
+
+from autoj_reward.errors import ConfigError
+
+IN_TEXT = re.compile(r"://([^\s'\"<>]+)")
+"""What follows an address's scheme. The search for it takes linear time, whatever stands before."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseUrl:
+    """An endpoint's address.
+
+    root: scheme, host, port and path, without a slash at its end and without any secret, so that
+        logs and errors can show it.
+    query: sent with every request (Azure's `api-version`).
+    authorization: the header that user and password of the address stand for; empty without them.
+    """
+
+    root: str
+    query: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)
+
+    def at(self, path: str) -> str:
+        """Return the full address of a path below the root, such as `/chat/completions`."""
+        return f"{self.root}{path}" + (f"?{self.query}" if self.query else "")
+
+
+def parse_base_url(url: str, key_name: str) -> BaseUrl:
+    """Read the address that a config key holds. Raises ConfigError naming the key for an address
+    that is not http or https or has no host."""
+    parts = _split(url)
+    if parts is None:
+        raise ConfigError(
+            f"{key_name} {without_secrets(url)!r} is not an http:// or https:// URL: write it like "
+            "http://127.0.0.1:8000"
+        )
+    authorization = ""
+    if "@" in parts.netloc:
+        words = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        authorization = f"Basic {b64encode(words.encode()).decode()}"
+    return BaseUrl(_shown(parts).rstrip("/"), parts.query, authorization)
+
+
+def without_secrets(text: str) -> str:
+    """Return an address, or a text with addresses in it, without user, password, query and
+    fragment."""
+    if "://" in text:
+        return IN_TEXT.sub(_masked, text)
+    user, at, _ = text.partition("@")
+    bare = at and ":" in user and not any(c.isspace() for c in text)
+    return text.rpartition("@")[2] if bare else text
+
+
+def _masked(found: re.Match[str]) -> str:
+    parts = _split(f"http://{found[1]}")
+    if parts is not None:
+        return _shown(parts).removeprefix("http")
+    # An address that cannot be split (a password with a slash in it): keep only its end.
+    rest = found[1].rpartition("@")[2]
+    return "://" + re.split("[?#]", rest, maxsplit=1)[0]
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of an http(s) address with a host, or None."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError for what is no port
+    except ValueError:
+        return None
+    broken = any(c.isspace() or not c.isprintable() for c in url)
+    return None if broken or parts.scheme not in ("http", "https") or not parts.hostname else parts
+
+
+def _shown(parts: SplitResult) -> str:
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+Address = Annotated[str, PlainSerializer(without_secrets), Field(repr=False)]
+"""An address in a config block. Every dump of the config leaves its secrets out, so that results,
+claims and reports can hold it; the attribute keeps them."""

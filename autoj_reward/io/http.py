@@ -1,0 +1,124 @@
+"""HTTP as this package's clients use it: thousands of small JSON requests on one event loop."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from pydantic_core import from_json
+
+from autoj_reward.config.urls import BaseUrl, without_secrets
+from autoj_reward.errors import ConfigError
+
+NO_ANSWER = (aiohttp.ClientError, OSError)
+"""What a request raises that got no whole answer: not connected, lost, or not in time."""
+KEEP_ALIVE_S = 4.0
+"""How long an idle connection is kept. uvicorn closes one after 5 s, and a request that is sent
+just then is lost."""
+DNS_S = 30
+"""How long the addresses of a name are kept, so that a service may move."""
+JSON = {"Content-Type": "application/json"}
+
+
+def session(
+    base: BaseUrl,
+    *,
+    headers: Mapping[str, str] | None = None,
+    connect_s: float,
+    total_s: float | None = None,
+    proxies: bool = False,
+) -> aiohttp.ClientSession:
+    """Open a session for one server, without a limit of its own on connections: the caller's
+    semaphore is the limit. Use it in one event loop, and close it there.
+
+    connect_s: time to connect, apart from total_s, which a request with its answer may take.
+    proxies: go through the proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY name for this
+    server. It is looked up once, here; `~/.netrc` is never read. No cookies are kept.
+    """
+    known = dict(headers or {})
+    if base.authorization:
+        known["Authorization"] = base.authorization
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=DNS_S, keepalive_timeout=KEEP_ALIVE_S
+        ),
+        headers=known,
+        timeout=aiohttp.ClientTimeout(total=total_s, connect=connect_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        proxy=_proxy(base.root) if proxies else None,
+        trust_env=False,
+    )
+
+
+def post(
+    client: aiohttp.ClientSession, url: str, body: Mapping[str, Any]
+) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    """Post JSON; a redirect is an answer like any other, not followed."""
+    data = json.dumps(body, separators=(",", ":")).encode()
+    return client.post(url, data=data, headers=JSON, allow_redirects=False)
+
+
+def read_json(body: bytes) -> Any:
+    """Read a JSON body. Raises ValueError for what is none.
+
+    pydantic's parser takes half the time of `json` on log-probabilities. `json` is left what only
+    it reads: half of a surrogate pair.
+    """
+    try:
+        return from_json(body)
+    except ValueError:
+        try:
+            return json.loads(body)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+
+
+def error_text(error: BaseException) -> str:
+    """Return the type and message of an error, without secrets of an address in it."""
+    said = without_secrets(str(error))
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def retry_after_s(headers: Mapping[str, str], cap_s: float, now: float | None = None) -> float:
+    """Return for how many seconds a server asks not to be asked again, at most cap_s.
+
+    `Retry-After` holds seconds or a date; 0 without it, and for what is neither. now: seconds
+    since the epoch.
+    """
+    asked = headers.get("Retry-After", "").strip()
+    try:
+        seconds = float(asked)
+    except ValueError:
+        seconds = _seconds_until(asked, time.time() if now is None else now)
+    return 0.0 if math.isnan(seconds) else min(cap_s, max(0.0, seconds))
+
+
+def _seconds_until(date: str, now: float) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() - now
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address."""
+    parts = urlsplit(url)
+    found = getproxies()
+    proxy = found.get(parts.scheme) or found.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        raise ConfigError(
+            f"the environment names the proxy {without_secrets(proxy)} for {url}: only http:// "
+            "and https:// proxies can be used; add the host to NO_PROXY to go without"
+        )
+    return proxy
