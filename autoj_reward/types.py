@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -17,12 +17,15 @@ Asking = str | tuple[Turn, ...]
 class Outcome(StrEnum):
     """How a judgement ended. Anything but OK carries a reason and no number.
 
-    ABANDONED is no judge's: a selection on a budget gave the candidate up before its critique.
+    No judge gives the last two. NO_NUMBER: the judgement lacks the number that was asked for, such
+    as the expected rating from a judge that tells no probabilities. ABANDONED: a selection on a
+    budget gave the candidate up before its critique.
     """
 
     OK = "ok"
     TRUNCATED = "truncated"
     UNPARSABLE = "unparsable"
+    NO_NUMBER = "no_number"
     INPUT_REJECTED = "input_rejected"
     UNAVAILABLE = "unavailable"
     ABANDONED = "abandoned"
@@ -160,8 +163,12 @@ class Rating:
     distribution: (label, probability) for every whole rating of the scale, as read at the
         rating slot and not renormalised, and for the half point that was written or may have been;
         None where the engine gives no log-probabilities.
-    expected: mean of the distribution after renormalising; None without one or without any mass.
-    outside: probability at the slot that belongs to no valid rating, 0..1.
+    expected: mean of the distribution after renormalising; None without one, with less than 1 % of
+        the probability on the scale, or with more of it unknown than known.
+    outside: probability at the slot that belongs to no valid rating, 0..1, the unknown included.
+    unknown: the part of it, 0..1, that may belong to a rating: an endpoint that tells the
+        alternatives of each written token says P("1") where the judge wrote 7, and not how much of
+        that is 10.
     forced: the judge was to write a rating and did not, so the slot was forced (`Rating: [[`).
     direct: expected rating at a slot right after the prompt, before any critique; None where it was
         not asked for or cannot be read.
@@ -173,6 +180,15 @@ class Rating:
     outside: float | None = None
     forced: bool = False
     direct: float | None = None
+    unknown: float = 0.0
+
+
+NUMBERS: dict[str, Callable[[Rating], float | None]] = {
+    "rating": lambda rating: rating.value,
+    "expected": lambda rating: rating.expected,
+    "direct": lambda rating: rating.direct,
+}
+"""The views of a rating."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +247,36 @@ class Judgement:
         return f"{self.outcome}: {self.reason}"
 
     def view(self, name: str) -> float | None:
-        """The number named `rating`, `expected` or `direct`; None if the judgement abstains or
-        lacks it."""
+        """Return the number named `rating`, `expected` or `direct`; None if the judgement abstains
+        or lacks it. Raises ValueError for another name."""
+        if name not in NUMBERS:
+            raise ValueError(f"no view {name!r}: name one of {', '.join(NUMBERS)}")
+        return None if self.rating is None else NUMBERS[name](self.rating)
+
+    def with_number(self, view: str) -> Judgement:
+        """Return the judgement, or one that abstains if it is OK and lacks the number of a view."""
+        if not self.ok or self.view(view) is not None:
+            return self
+        wrote = f" beside its rating {self.rating.value:g}" if self.rating else ""
+        why = f"the judge gave no {view} number{wrote}: {self._lack()}"
+        return replace(self, outcome=Outcome.NO_NUMBER, reason=why, rating=None, verdict=None)
+
+    def with_direct(self, read: Judgement) -> Judgement:
+        """Return a rating with the one read right after the prompt, and the cost of both."""
         if self.rating is None:
-            return None
-        values = {"rating": self.rating.value, "expected": self.rating.expected}
-        return values.get(name, self.rating.direct)
+            return self
+        rating = replace(self.rating, direct=read.view("expected"))
+        return replace(self, rating=rating, usage=self.usage + read.usage)
+
+    def lacks(self, view: str) -> bool:
+        """Whether it is OK and the engine told no probabilities, where the view needs them."""
+        own = self.rating
+        return view == "expected" and own is not None and own.expected is own.distribution is None
+
+    def _lack(self) -> str:
+        if self.rating is None or self.rating.distribution is None:
+            return "its engine told no probabilities"
+        return f"{1 - (self.rating.outside or 0):.4f} of the probability is on the scale"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.views import VIEWS
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -18,6 +19,19 @@ class Backend(Protocol):
 
     judge: str
     """Fingerprint of the judge behind it."""
+
+    @property
+    def problem(self) -> str:
+        """What keeps an endpoint from answering at the moment; empty if nothing does."""
+        return ""
+
+    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+        """Return the numbers that the judge gives, and what to keep of having asked an endpoint.
+
+        known: what was kept before; without it an endpoint is asked. Raises EngineUnavailable if
+        nobody answers, ConfigError for what only the user can mend.
+        """
+        return VIEWS, {}
 
     def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         """(index, judgement) in order of completion. EngineUnavailable if a replica is lost."""
@@ -33,13 +47,21 @@ class Backend(Protocol):
         """Stop what was started for this backend."""
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """The replica's own code in this process, without Ray: endpoints, scripts and tests."""
 
     def __init__(self, replica: JudgeReplica) -> None:
         self._replica = replica
         self._under_way: Counter[JudgeReplica] = Counter()
         self.judge = replica.judge_name
+
+    @property
+    def problem(self) -> str:
+        return self._replica.problem
+
+    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+        found = await self._replica.contact(known)
+        return self._replica.views, found
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         replica = self._replica

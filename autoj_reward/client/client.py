@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
 from functools import partial
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.recorder import Progress, Recorder
 from autoj_reward.client.slots import Slots
-from autoj_reward.errors import EngineUnavailable, ReplicaLost
+from autoj_reward.config import View
+from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
@@ -26,6 +27,13 @@ CLOSED = "the judge was closed: open it again to ask it"
 TRIES = 2
 """Replicas that may be lost with an input in flight before it is suspected of killing them."""
 
+Require = Callable[[frozenset[View]], object]
+"""Called with the numbers that a judge gives; raises where one is missing."""
+
+
+def no_requirement(views: frozenset[View]) -> None:
+    """Be content with whatever the judge gives."""
+
 
 class RewardClient:
     """Rates candidates and compares pairs through a backend.
@@ -34,6 +42,8 @@ class RewardClient:
     ratings by comparing. max_in_flight: judge inputs asked at a time; each
     that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
+    require: called with the numbers that the judge gives before it is first asked; what it raises
+    ends the call. preferred: the view that the judge's entry names.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
     several callers ask for at the same time goes together, too.
 
@@ -53,8 +63,11 @@ class RewardClient:
         deadline_s: float = 1800.0,
         chunk: int = 32,
         progress: Progress | None = None,
+        require: Require = no_requirement,
+        preferred: View | None = None,
     ) -> None:
         self.backend = backend
+        self.preferred = preferred
         self.journal = journal
         self.critiques = critiques
         self.compares = compares
@@ -69,6 +82,10 @@ class RewardClient:
         self._calls: dict[asyncio.Future[Judgement], tuple[asyncio.Task[None], Futures]] = {}
         self._recorder = Recorder(journal, progress, self._slots)
         self._closed = False
+        self._require = require
+        self._views: dict[str, frozenset[View]] = {}
+        self._contact = asyncio.Lock()
+        self._tells_expected = False
 
     async def __aenter__(self) -> RewardClient:
         return self
@@ -85,12 +102,38 @@ class RewardClient:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
+    async def views(self) -> frozenset[View]:
+        """Return the numbers that the judge gives. An endpoint is asked once what it can; a finding
+        in the journal counts, whoever asked.
+
+        Raises EngineUnavailable if nobody answers in time, ConfigError for what only the user can
+        mend, and what `require` raises.
+        """
+        async with self._contact:
+            judge = self.backend.judge
+            if judge not in self._views:
+                known = self.journal.finding(judge) if self.journal else {}
+                views, found = await self.backend.contact(known)
+                if self.journal and found and not known:
+                    kept = self.journal.keep_finding(judge, found)
+                    if kept != found:
+                        views, _ = await self.backend.contact(kept)
+                self._require(views)
+                self._views[judge] = views
+            return self._views[judge]
+
     async def rate(
-        self, candidates: Sequence[Candidate], *, direct: bool = False
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        direct: bool = False,
+        view: View | None = None,
     ) -> list[Judgement]:
         """One judgement a candidate, in order. Identical candidates are judged once.
 
         direct: only the expected rating right after the prompt, a token or two a candidate.
+        view: the number that is needed. A judgement that lacks it abstains; one on record is asked
+        for again. Raises ConfigError if the very first answers lack it.
         """
         k = 1 if direct else self.critiques
         items = [
@@ -98,8 +141,37 @@ class RewardClient:
             for c in candidates
             for s in range(k)
         ]
-        answers = await self.judge(items)
-        return [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
+        answers = await self.judge(items, view)
+        if view == "expected":
+            self._require_told(answers)
+        found = [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
+        if view is None:
+            return found
+        if view == "direct" and not direct:
+            found = await self._read_directly(candidates, found)
+        return [judgement.with_number(view) for judgement in found]
+
+    async def _read_directly(
+        self, candidates: Sequence[Candidate], found: Sequence[Judgement]
+    ) -> list[Judgement]:
+        """The judgements with the rating right after the prompt, asked for where it is missing."""
+        lacking = [n for n, own in enumerate(found) if own.rating and own.rating.direct is None]
+        told = await self.rate([candidates[n] for n in lacking], direct=True) if lacking else []
+        read = list(found)
+        for n, own in zip(lacking, told, strict=True):
+            read[n] = read[n].with_direct(own)
+        return read
+
+    def _require_told(self, answers: Sequence[Judgement]) -> None:
+        """ConfigError if the judge has told no probabilities so far, and these need them."""
+        lacking = [own.lacks("expected") for own in answers if own.ok]
+        self._tells_expected |= not all(lacking)
+        if lacking and not self._tells_expected:
+            raise ConfigError(
+                "the view is expected, and the judge's first ratings came without probabilities: "
+                "set view (of a trainer: reward.view) to rating, or name an endpoint that tells "
+                "log-probabilities"
+            )
 
     async def compare(
         self, pairs: Sequence[Contest | tuple[str, str, str]], *, swap: bool = True
@@ -113,13 +185,16 @@ class RewardClient:
             for n in range(0, len(answers), step)
         ]
 
-    async def judge(self, items: Sequence[JudgeInput]) -> list[Judgement]:
-        """One judgement an input, in order: from the journal, from a call under way, or asked.
+    async def judge(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+        """One judgement an input, in order: from the journal, from a call in flight, or asked.
 
-        Raises EngineUnavailable once the client is closed.
+        view: a number that a judgement on record must have, if the judge gives it at all. Raises
+        EngineUnavailable once the client is closed, and what `views` raises.
         """
         wanted = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
+        if view and any(own.lacks(view) for own in answers.values()):
+            answers = {item: own for item, own in answers.items() if not own.lacks(view)}
         for judgement in answers.values():
             self._recorder.tell(judgement, True)
         # More than one round only if a call that was asking for some of them is cancelled or fails.
@@ -136,6 +211,8 @@ class RewardClient:
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         if self._closed:
             raise EngineUnavailable(CLOSED)
+        if self.backend.judge not in self._views:
+            await self.views()
         loop = asyncio.get_running_loop()
         futures: Futures = {i: loop.create_future() for i in items}
         self._pending |= futures
@@ -231,6 +308,7 @@ class RewardClient:
                     return ""
                 last, wait = "the replica ended its answer early", 0.0
             except TimeoutError:
+                last = self.backend.problem or last
                 break
             except EngineUnavailable as error:
                 last, wait = str(error), error.retry_after_s

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from tqdm import tqdm
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
@@ -19,7 +19,11 @@ from autoj_reward.types import JudgeInput, Judgement
 
 @asynccontextmanager
 async def judging(
-    config: JudgeConfig, journal: Journal, total: int | None, label: str = "judging"
+    config: JudgeConfig,
+    journal: Journal,
+    total: int | None,
+    label: str = "judging",
+    require: Require = no_requirement,
 ) -> AsyncIterator[RewardClient]:
     """`open_judge` with a bar over `total` judgements, those from the journal included."""
     with tqdm(total=total, desc=label, unit="judgement") as bar:
@@ -27,15 +31,23 @@ async def judging(
         def progress(_judgement: Judgement, _reused: bool) -> None:
             bar.update()
 
-        async with open_judge(config, journal=journal, progress=progress) as reward:
+        opened = open_judge(config, journal=journal, progress=progress, require=require)
+        async with opened as reward:
             yield reward
 
 
 @asynccontextmanager
 async def asking(
-    config: JudgeConfig, journal: Journal, total: int | None = None, label: str | None = None
+    config: JudgeConfig,
+    journal: Journal,
+    total: int | None = None,
+    label: str | None = None,
+    require: Require = no_requirement,
 ) -> AsyncIterator[Ask]:
-    """How to ask a judge; it is started with the first input that the journal lacks."""
+    """How to ask a judge; it is started with the first input that the journal lacks.
+
+    require: as for `RewardClient`.
+    """
     said, name = label or f"judging: {config.model}", judge_name(config)
     starting, opened = asyncio.Lock(), list[RewardClient]()
     async with AsyncExitStack() as stack:
@@ -46,7 +58,7 @@ async def asking(
                     on_record = journal.get(name, items)
                     if on_record.keys() >= set(items):
                         return [on_record[item] for item in items]
-                    judge = judging(config, journal, total, said)
+                    judge = judging(config, journal, total, said, require)
                     opened.append(await stack.enter_async_context(judge))
             return await opened[0].judge(items)
 

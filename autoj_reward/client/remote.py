@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 import httpx
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import (
     ConfigError,
     EngineError,
@@ -19,6 +20,7 @@ from autoj_reward.errors import (
     ReplicaLost,
 )
 from autoj_reward.journal import judgement_of
+from autoj_reward.models.views import VIEWS
 from autoj_reward.prompts.render import require_unicode
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
@@ -33,7 +35,7 @@ MAX_TEXT = 2**18
 class HttpBackend:
     """A running reward service as a backend. Make one with `connect`."""
 
-    replicas = 1
+    replicas, problem = 1, ""
 
     def __init__(
         self,
@@ -41,10 +43,13 @@ class HttpBackend:
         client: httpx.AsyncClient,
         transport: httpx.AsyncBaseTransport,
         judge: str,
+        views: frozenset[View] = VIEWS,
+        preferred: View | None = None,
     ) -> None:
         self._address, self._client, self._transport = address, client, transport
         self._post = client.build_request("POST", "/v1/judge")
         self.judge = judge
+        self.views, self.preferred = views, preferred
 
     @classmethod
     async def connect(cls, address: str, token: str, start_s: float) -> HttpBackend:
@@ -66,7 +71,9 @@ class HttpBackend:
                 if answer.status_code == 401:
                     raise ConfigError(f"the reward service at {address} refuses the token")
                 if answer.status_code == 200:
-                    return cls(address, client, transport, answer.json()["judge"])
+                    told = answer.json()
+                    views = frozenset(told.get("views", VIEWS))
+                    return cls(address, client, transport, told["judge"], views, told.get("view"))
                 reason = f"HTTP {answer.status_code}"
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
                 await client.aclose()
@@ -162,6 +169,10 @@ class HttpBackend:
                 f"{self._address} answered what is no judgement: {line[:80]!r}"
             ) from problem
         raise error(f"{self._address}: {reason}")
+
+    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+        """Return the numbers that the service's judge gives, as it says itself."""
+        return self.views, {}
 
     async def check(self) -> int:
         try:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import Backend, LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.recorder import Progress
 from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
@@ -18,6 +18,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import compares, critiques_of
 from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.views import entry_view
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def client_of(
     max_in_flight: int,
     journal: Journal | None = None,
     progress: Progress | None = None,
+    require: Require = no_requirement,
 ) -> RewardClient:
     """A client that asks for what this judge is to give, so many inputs at a time."""
     return RewardClient(
@@ -40,6 +42,8 @@ def client_of(
         max_in_flight=max_in_flight,
         deadline_s=config.serve.deadline_s,
         progress=progress,
+        require=require,
+        preferred=entry_view(config),
     )
 
 
@@ -49,13 +53,14 @@ async def open_judge(
     *,
     journal: Journal | None = None,
     progress: Progress | None = None,
+    require: Require = no_requirement,
     cluster: Cluster | None = None,
     gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
     """A client of the judge that the config describes; what was started stops at the end.
 
-    cluster: where to put replicas; by default one of its own, gone at the end. gpus: what the Ray
-    of its own sees, as CUDA_VISIBLE_DEVICES has it.
+    require: as for `RewardClient`. cluster: where to put replicas; by default one of its own, gone
+    at the end. gpus: what the Ray of its own sees, as CUDA_VISIBLE_DEVICES has it.
 
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
@@ -66,7 +71,7 @@ async def open_judge(
         backend = LocalBackend(replica)
         try:
             room = max_ongoing(config, 0)
-            async with client_of(config, backend, room, journal, progress) as client:
+            async with client_of(config, backend, room, journal, progress, require) as client:
                 yield client
         finally:
             await backend.close()
@@ -78,7 +83,7 @@ async def open_judge(
     try:
         replicas = where.deploy_judge(config)
         room = replicas.max_ongoing * replicas.replicas
-        async with client_of(config, replicas, room, journal, progress) as client:
+        async with client_of(config, replicas, room, journal, progress, require) as client:
             yield client
     finally:
         where.remove("judge") if cluster else where.close()
@@ -104,6 +109,7 @@ async def open_service(
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
         async with client_of(judge, backend, max_ongoing(judge, 0), journal) as client:
+            client.preferred = backend.preferred
             yield client
     finally:
         await backend.close()

@@ -1,7 +1,14 @@
 """Run configuration: one YAML file a run, checked at load, unknown keys rejected by name."""
 
 from autoj_reward.config.block import Block
-from autoj_reward.config.jobs import BestOfNConfig, RayDataConfig, ScoreConfig, TieBreak, View
+from autoj_reward.config.jobs import (
+    BestOfNConfig,
+    RayDataConfig,
+    ScoreConfig,
+    TieBreak,
+    View,
+    ViewOrAuto,
+)
 from autoj_reward.config.load import check, load_config
 from autoj_reward.config.models import (
     EngineConfig,
@@ -41,6 +48,7 @@ __all__ = [
     "ShapingConfig",
     "TieBreak",
     "View",
+    "ViewOrAuto",
     "check",
     "load_config",
 ]

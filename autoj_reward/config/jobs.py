@@ -11,6 +11,7 @@ from autoj_reward.config.block import Block
 from autoj_reward.config.models import JudgeConfig, PolicyConfig
 
 View = Literal["rating", "expected", "direct"]
+ViewOrAuto = Literal["auto", "rating", "expected", "direct"]
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 
 
@@ -33,8 +34,8 @@ class BestOfNConfig(Block):
     journal: SQLite file of every judgement; by default in the output folder. Several runs may
         name the same one and then share what they have judged.
     policy: who answers rows without `responses`; null if every row brings its own.
-    view: the number that ranks candidates; `auto` is the one that is known to order this judge's
-        candidates best, else `rating`. tie_break: what decides among equals, in order.
+    view: the number that ranks candidates; `auto` is the one that the judge's entry names, else
+        `rating`. tie_break: what decides among equals, in order.
     columns: column of the input by context field of the judge's format, where it has another name,
         such as `reference: answer`.
     budget: share of the tokens that full judging of a query would write. Critiques then go only to
@@ -49,7 +50,7 @@ class BestOfNConfig(Block):
     policy: PolicyConfig | None = None
     judge: JudgeConfig = JudgeConfig()
     columns: dict[str, str] = Field(default_factory=dict)
-    view: View | Literal["auto"] = "auto"
+    view: ViewOrAuto = "auto"
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
     budget: float | None = Field(None, gt=0, le=1)
     ray_data: RayDataConfig | None = None

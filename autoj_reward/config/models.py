@@ -29,8 +29,12 @@ class EngineConfig(Block):
     max_sequences, max_batched_tokens: sequences that an engine runs at once, and tokens of one
         step; None: by device and KV cache (docs/capacity.md).
     base_url, api_key_env: endpoint address and the environment variable that holds its key.
+    start_s: seconds in which an endpoint must first answer; later failures are retried until the
+        deadline of the judgement, `serve.deadline_s`.
+    requests_per_minute, tokens_per_minute: limits of an endpoint's account; the processes of one
+        run divide them. None: no limit.
     tokenizer: with `openai`, a local tokenizer for the served model. Prompts then travel as token
-        ids, which makes control tokens impossible and rating distributions available.
+        ids, so that no text can become a control token, and are cut to fit `max_model_len`.
     script: for `fake`: how the scripted judge behaves.
     """
 
@@ -48,6 +52,9 @@ class EngineConfig(Block):
     trust_remote_code: bool = False
     base_url: str | None = None
     api_key_env: str | None = None
+    start_s: float = Field(10.0, gt=0)
+    requests_per_minute: float | None = Field(None, gt=0)
+    tokens_per_minute: float | None = Field(None, gt=0)
     tokenizer: str | None = None
     script: dict[str, Any] = Field(default_factory=dict)
 
@@ -61,6 +68,11 @@ class EngineConfig(Block):
     def on_replicas(self) -> bool:
         """Whether the model runs on replicas of ours, so needs cores or GPUs."""
         return self.kind in ("vllm", "transformers")
+
+    @property
+    def cuts_prompts(self) -> bool:
+        """Whether prompts are tokenized here, and so fitted into `max_model_len`."""
+        return self.kind != "openai" or self.tokenizer is not None
 
 
 class ReplicaConfig(Block):
@@ -109,6 +121,9 @@ class JudgeConfig(EngineConfig):
     thinking_tokens: how long a judge whose format has a thinking block may think before each
         critique; then the block is closed, and it goes on to its verdict.
     direct: beside the critique also read the expected rating right after the prompt.
+    distribution: whether the probabilities of all ratings are read beside the rating. None: where
+        that costs a token or two, and where the view or a tie-break needs them; an endpoint that
+        sends them only with the critique sends hundreds of kB more.
     criteria: `auto` fills the format's field `criteria` from the query's scenario, where an input
         does not bring its own; None leaves it to the inputs.
     over_long: what happens to a response that does not fit: cut its middle (`truncate`), its end
@@ -119,6 +134,7 @@ class JudgeConfig(EngineConfig):
     wrapper: Wrapper = "auto"
     critique: bool = True
     direct: bool = False
+    distribution: bool | None = None
     critiques: int = Field(1, ge=1, le=64)
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -137,7 +153,7 @@ class JudgeConfig(EngineConfig):
                 f"critiques is {self.critiques} at temperature 0, which gives the same critique "
                 "each time: set a temperature, for example 0.7"
             )
-        if self.max_tokens >= self.max_model_len:
+        if self.cuts_prompts and self.max_tokens >= self.max_model_len:
             raise ValueError(
                 f"max_tokens {self.max_tokens} leaves no room for the prompt in max_model_len "
                 f"{self.max_model_len}"

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from autoj_reward.config.block import Block
-from autoj_reward.config.jobs import View
+from autoj_reward.config.jobs import ViewOrAuto
 from autoj_reward.config.models import JudgeConfig
 
 
@@ -75,12 +75,14 @@ class JudgedConfig(Block):
 
     service: a running service that judges; null starts `judge` on Ray with the run and stops it
         with the run.
-    view: the number that rewards. `expected` tells more responses apart than whole ratings.
+    view: the number that rewards. `auto` is the view that the judge's entry names, else `expected`,
+        which tells more responses apart than whole ratings, else `rating` where the judge gives no
+        distribution.
     """
 
     judge: JudgeConfig = JudgeConfig()
     service: ServiceConfig | None = None
-    view: View = "expected"
+    view: ViewOrAuto = "auto"
 
 
 class PartConfig(JudgedConfig):

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from autoj_reward.config import TieBreak, View
+from autoj_reward.config import TieBreak, View, ViewOrAuto
 from autoj_reward.context import NAME, NOTHING, OWN, Context
 from autoj_reward.conversation import MAX_TURNS, BadMessages, before_response, plain, turns_of
 from autoj_reward.conversation import Turn as Said
@@ -162,12 +162,13 @@ class Group(Asked):
     """The body of POST /v1/best_of_n.
 
     policy_logprobs: natural log of each response's probability under the policy.
-    view: the number that ranks. tie_break: what decides among equals, in order.
+    view: the number that ranks, `auto` as in a best-of-N job. tie_break: what decides among equals,
+    in order.
     """
 
     responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
     policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
-    view: View = "rating"
+    view: ViewOrAuto = "auto"
     tie_break: list[TieBreak] = Field(
         ["policy_logprob", "expected_rating", "pairwise", "first"], max_length=4
     )
@@ -184,9 +185,15 @@ class Group(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The answer of GET /v1/judge: the fingerprint of the judge."""
+    """The answer of GET /v1/judge.
+
+    judge: the fingerprint. views: the numbers that the judge gives. view: the one that its entry
+    names, which is preferred.
+    """
 
     judge: str
+    views: tuple[View, ...]
+    view: View | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
     POST /v1/chat/completions  RewardBench's prompts: see `chat.py`
-    GET  /v1/judge      -> {"judge": fingerprint}
+    GET  /v1/judge      -> {"judge": fingerprint, "views": the numbers that it gives, "view": the
+                        one that its entry names, or null}
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
@@ -40,6 +41,7 @@ from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.config import View
 from autoj_reward.edge import bodies, chat
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
@@ -50,6 +52,7 @@ from autoj_reward.edge.responses import problem
 from autoj_reward.edge.routes import BodyRoute
 from autoj_reward.errors import (
     AutojError,
+    ConfigError,
     EngineUnavailable,
     FormatError,
     JournalError,
@@ -57,6 +60,7 @@ from autoj_reward.errors import (
 )
 from autoj_reward.io.plain import as_json
 from autoj_reward.logs import LOG
+from autoj_reward.models.views import resolve_view
 from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
@@ -97,12 +101,12 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     def answer(body: Any) -> Response:
         return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
 
-    async def rate(candidates: Sequence[Candidate]) -> list[Judgement]:
+    async def rate(candidates: Sequence[Candidate], view: View | None = None) -> list[Judgement]:
         def refusal(candidate: Candidate) -> Judgement | None:
             texts = (candidate.query, candidate.response, *candidate.context.values())
             return refused(texts, client.backend.judge)
 
-        judgements = await answered(candidates, refusal, client.rate)
+        judgements = await answered(candidates, refusal, partial(client.rate, view=view))
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated([c.query for c in candidates], judgements)
         return judgements
@@ -143,11 +147,15 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             Candidate(body.query, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
         ]
-        judgements = await rate(candidates)
+        try:
+            view = resolve_view(body.view, "choose", client.preferred, await client.views())
+        except ConfigError as error:
+            raise HTTPException(422, str(error)) from error
+        judgements = await rate(candidates, view)
         chosen = await choose(
             candidates,
             judgements,
-            view=body.view,
+            view=view,
             rules=body.tie_break,
             compare=compare if client.compares else None,
             matches=(bodies.MAX_INPUTS - inputs) // 2,
@@ -160,7 +168,9 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
-        return answer({"judge": client.backend.judge})
+        views = sorted(await client.views())
+        told = {"judge": client.backend.judge, "views": views, "view": client.preferred}
+        return answer(told)
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.Items) -> StreamingResponse:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import EngineUnavailable
+from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import Usage
 
@@ -20,6 +21,7 @@ class Sampling:
     """How to decode. logprob asks for the summed log-probability of what was sampled.
 
     frequency_penalty: what a token's logit loses for each time that the answer has it already.
+    alternatives: whether label probabilities at a written verdict will be asked for.
     """
 
     max_tokens: int
@@ -29,6 +31,7 @@ class Sampling:
     n: int = 1
     logprob: bool = False
     frequency_penalty: float = 0.0
+    alternatives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,27 @@ class Prepared:
     tail: str | None = None
 
 
+Alternatives = tuple[tuple[bytes, float], ...]
+"""Next tokens as UTF-8 bytes, each with its natural log-probability."""
+
+
+class WrittenToken(NamedTuple):
+    """One token that an endpoint wrote, as UTF-8 bytes, and what it might have written there."""
+
+    text: bytes
+    alternatives: Alternatives
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One finished answer. finished is False when it ran into max_tokens.
+    """One answer. finished is False when it ran into max_tokens, or ended for another reason than
+    its own end, such as a content filter.
 
     logprob: natural log of the probability of the whole answer under the model at temperature 1 and
         top_p 1, if asked.
     reasoning: what an endpoint says that the model thought before the text.
+    tokens: the written tokens with their alternatives, where an endpoint sent them.
+    ended: what an endpoint says of an end that is neither its own nor max_tokens.
     """
 
     text: str
@@ -59,6 +76,8 @@ class Generation:
     logprob: float | None = None
     usage: Usage = Usage()
     reasoning: str = ""
+    tokens: tuple[WrittenToken, ...] = ()
+    ended: str = ""
 
 
 def counted(found: list[Generation], n: int) -> list[Generation]:
@@ -72,21 +91,32 @@ def counted(found: list[Generation], n: int) -> list[Generation]:
 class LabelProbs:
     """Probability of each label as the continuation at a slot, not renormalised, and the cost.
 
+    unknown: probability, 0..1, of which the engine does not tell to which label it belongs, if any.
     Raises EngineUnavailable for what is no probability: a number made of it would be none either.
     """
 
     probs: tuple[tuple[str, float], ...]
     usage: Usage = Usage()
+    unknown: float = 0.0
 
     def __post_init__(self) -> None:
-        for label, p in self.probs:
+        for label, p in (*self.probs, ("unknown", self.unknown)):
             if not 0 <= p <= 1 + ROUNDING:
                 raise EngineUnavailable(f"the engine gives the label {label!r} probability {p}")
+        if not self.mass + self.unknown <= 1 + ROUNDING:
+            raise EngineUnavailable(
+                f"the engine gives the labels probability {self.mass + self.unknown} together"
+            )
+
+    @property
+    def mass(self) -> float:
+        """Probability of the labels together."""
+        return sum(p for _, p in self.probs)
 
     @property
     def outside(self) -> float:
-        """Probability of everything that is no label."""
-        return min(1.0, max(0.0, 1.0 - sum(p for _, p in self.probs)))
+        """Probability of everything that is no label, the unknown included."""
+        return min(1.0, max(0.0, 1.0 - self.mass))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +148,23 @@ class Backing(Protocol):
 
 
 class Engine(Backing, Protocol):
-    """Answers prompts with text."""
+    """Answers prompts with text.
+
+    problem: what keeps an endpoint from answering at the moment; empty if nothing does.
+    """
+
+    problem: str
+
+    @property
+    def abilities(self) -> Abilities:
+        """Where label probabilities can be told; of an endpoint, once `contact` has returned."""
+
+    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask an endpoint once, and find out what it can unless `known` says; return what is known
+        then, for JSON. Nothing is to be found out of an engine in this process.
+
+        Raises EngineUnavailable if nobody answers, ConfigError for what only the user can mend.
+        """
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         """Answer once, or sampling.n times."""

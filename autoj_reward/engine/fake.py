@@ -36,6 +36,7 @@ from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.io.encoding import text_digest
+from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import Usage
 
@@ -117,6 +118,16 @@ def _drawn(response: str) -> float:
 
 class FakeEngine(_Script):
     """A generative judge, or a policy, by script; see the module's docstring."""
+
+    problem = ""
+
+    @property
+    def abilities(self) -> Abilities:
+        told = bool(self._script.get("logprobs", True))
+        return Abilities(told, told, "scripted" if told else "none: the script tells none")
+
+    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         responses = [p.text for m in prepared.prompt for p in m.parts if p.response]

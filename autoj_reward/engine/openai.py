@@ -1,39 +1,41 @@
-"""Any OpenAI-compatible endpoint, by one of two roads.
+"""Any OpenAI-compatible endpoint as an engine.
 
 With `tokenizer` set (a folder or hub name that matches the served model) prompts go to
-/completions as token ids: control tokens in untrusted text are impossible, and label
-probabilities come from the endpoint's top log-probabilities. Without it, messages go to
-/chat/completions: the endpoint tokenizes, so the spelling of control tokens in untrusted text is
-broken up first, and label probabilities are unknown.
+/completions as token ids: control tokens in untrusted text are impossible, and label probabilities
+are read at any slot. Without it, messages go to /chat/completions: the endpoint tokenizes, so the
+spelling of control tokens in untrusted text is broken up first. Label probabilities then come from
+a second request of one token where the endpoint goes on with an assistant's message (vLLM, SGLang),
+else from the alternatives of the written tokens, else from nowhere. Which of these an endpoint
+offers is found out by asking it once.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import httpx
-
-from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.config import JudgeConfig, OverLong
+from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.answers import read_generations, read_next_token, read_top_logprobs
+from autoj_reward.engine.base import Alternatives, Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.logs import LOG
+from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt, broken_up, defuse
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
-ATTEMPTS = 5
-TOP = 20
-"""Log-probabilities that are asked for at a slot."""
-REFUSED = {400, 413, 422}
-BUSY = {408, 409, 425, 429, 500, 502, 503, 504}
 T = TypeVar("T")
+TOP = (20, 5)
+"""Log-probabilities that are asked for: OpenAI's and vLLM's most, and what others take."""
+OK_TOKENS = 16
+"""Tokens of the answer to the first request."""
+BEGUN = {"role": "assistant", "content": "The first letters of the alphabet are A, B, C,"}
+CHAT, COMPLETIONS = "/chat/completions", "/completions"
 
 
 class _NoLogprobs(Exception):
@@ -41,51 +43,136 @@ class _NoLogprobs(Exception):
 
 
 class OpenAIEngine:
-    """A client of one endpoint. Retries what may pass; refuses what never will."""
+    """A client of one endpoint."""
 
     def __init__(
         self,
-        config: EngineConfig,
+        config: JudgeConfig,
         wrapper: str,
         marks: Sequence[str] = (),
-        pause_s: float = 0.5,
+        first_pause_s: float = 0.5,
     ) -> None:
-        """marks: those of the judge's thinking block. pause_s: wait before the second attempt; it
-        doubles from one attempt to the next."""
-        self.config = config
-        self.marks = marks
-        self._pause_s = pause_s
-        self._key = ""
-        self._logprobs = True
-        self.wrapper = wrapper
+        """marks: those of the judge's thinking block. first_pause_s: wait before a request is sent
+        for the second time; it doubles from one attempt to the next."""
+        self.config, self.wrapper, self.marks = config, wrapper, marks
+        self._endpoint = Endpoint(
+            config, max_ongoing(config, 0), config.serve.deadline_s, first_pause_s
+        )
         self.tokens: PromptTokenizer | None = None
+        self._top = TOP[0] if config.tokenizer else 0
+        self._goes_on = False
+
+    @property
+    def problem(self) -> str:
+        return self._endpoint.problem
+
+    @property
+    def abilities(self) -> Abilities:
+        if self._endpoint.lacks_logprobs or not self._top:
+            return Abilities(False, False, "none: the endpoint tells no log-probabilities")
+        if self.tokens is not None:
+            return Abilities(True, True, "read at the slot by token ids")
+        if self._goes_on:
+            return Abilities(True, True, "a request of one token at the slot")
+        about = f"the alternatives ({self._top}) of each token that the judge writes"
+        return Abilities(True, False, about)
 
     async def start(self) -> None:
-        headers = {}
-        if name := self.config.api_key_env:
-            self._key = os.environ.get(name, "").strip()
-            if not self._key:
-                raise ConfigError(f"api_key_env names {name}, which is not set in the environment")
-            if not (self._key.isascii() and self._key.isprintable()):
-                raise ConfigError(
-                    f"the key in {name} holds characters that no HTTP header can carry"
-                )
-            headers["Authorization"] = f"Bearer {self._key}"
-        url = str(self.config.base_url)
-        try:
-            valid = httpx.URL(url).scheme in ("http", "https") and bool(httpx.URL(url).host)
-        except httpx.InvalidURL:
-            valid = False
-        if not valid:
-            raise ConfigError(f"base_url {url!r} is no URL: write it like http://127.0.0.1:8000/v1")
-        self._http = httpx.AsyncClient(
-            base_url=url, headers=headers, timeout=httpx.Timeout(600, connect=10)
-        )
+        """Make what requests need. Nobody is asked before `contact` or the first request."""
+        self._endpoint.open()
         if self.config.tokenizer:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(self.config.tokenizer)
             self.tokens = PromptTokenizer(tokenizer, self.wrapper, self.marks)
+
+    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Find out what the endpoint can: whether it answers within `start_s`, which parameters it
+        takes, whether it tells log-probabilities and goes on with an assistant's message."""
+        if known:
+            self._top, self._goes_on = int(known["top"]), bool(known["goes_on"])
+            self._endpoint.instead = dict(known["instead"])
+        try:
+            thinks = await self._first_request(sampling, bool(known))
+            if not known:
+                self._goes_on = (
+                    not (thinks or self.marks or self.tokens) and await self._continues()
+                )
+        except EngineUnavailable as error:
+            raise EngineUnavailable(
+                f"{error}. Start the endpoint, or correct base_url; start_s is how long to wait"
+            ) from error
+        LOG.info("%s: distributions: %s", self._endpoint.address(""), self.abilities.about)
+        return {
+            "top": self._top,
+            "goes_on": self._goes_on,
+            "instead": dict(self._endpoint.instead),
+        }
+
+    async def _first_request(self, sampling: Sampling, is_known: bool) -> bool:
+        """Send a request of two words by the parameters of a judgement, and ask for as many
+        log-probabilities as the endpoint tells; return whether the model thought first."""
+        most = 0 if self.config.distribution is False else TOP[0]
+        sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
+        for top in sizes:
+            try:
+                has_logprobs, thinks = await self._try(sampling, top)
+            except ConfigError:
+                if top == sizes[-1]:
+                    raise
+            else:
+                self._top = top if has_logprobs else 0
+                return thinks
+        raise AssertionError("the last size raises or returns")
+
+    async def _try(self, sampling: Sampling, top: int) -> tuple[bool, bool]:
+        """Whether log-probabilities were told, and whether the model thought."""
+        body = self._decoding(sampling) | self._logprobs(top)
+        if self.tokens is not None:
+            body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
+            (found, _), _ = await self._first(COMPLETIONS, body, read_top_logprobs)
+            return found is not None, False
+        body |= {"messages": TINY, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
+        [answer], _ = await self._first(CHAT, body, read_generations)
+        return bool(answer.tokens), bool(answer.reasoning)
+
+    async def _first(
+        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any], float], T]
+    ) -> tuple[T, float]:
+        """A request of the first contact, whose input is known to be good."""
+        return await self._endpoint.post(path, body, read, self.config.start_s, tiny=True)
+
+    def _logprobs(self, top: int) -> dict[str, Any]:
+        """The parameters that ask for so many alternatives of each token."""
+        if not top:
+            return {}
+        if self.tokens is not None:
+            return {"logprobs": top, "return_tokens_as_token_ids": True}
+        return {"logprobs": True, "top_logprobs": top}
+
+    async def _continues(self) -> bool:
+        """Whether the endpoint goes on with an assistant's message.
+
+        One that does reads fewer tokens than where it ends the message and begins another. One that
+        ignores the parameters reads as many, and its answer says nothing of the slot.
+        """
+        if not self._top:
+            return False
+        body = {"messages": [*TINY, BEGUN], "max_tokens": 1, "temperature": 0}
+        body |= self._logprobs(self._top)
+        try:
+            with_it = await self._prompt_tokens(body | GOING_ON)
+        except (ConfigError, InputRejected):
+            return False
+        try:
+            without = await self._prompt_tokens(body)
+        except (ConfigError, InputRejected):
+            return with_it > 0
+        return 0 < with_it < without
+
+    async def _prompt_tokens(self, body: dict[str, Any]) -> int:
+        (_, usage), _ = await self._first(CHAT, body, read_next_token)
+        return usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         if self.tokens is None:
@@ -93,8 +180,20 @@ class OpenAIEngine:
         return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        body = self._decoding(sampling) | {"max_tokens": sampling.max_tokens}
+        if self.tokens is None:
+            body["messages"] = self._messages(prepared.prompt)
+            can = self.abilities
+            if sampling.alternatives and can.written and not can.slots:
+                body |= self._logprobs(self._top)
+            found, _ = await self._endpoint.post(CHAT, body, read_generations)
+            return found
+        body["prompt"] = list(prepared.ids)
+        found, _ = await self._endpoint.post(COMPLETIONS, body, read_generations)
+        return found
+
+    def _decoding(self, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "n": sampling.n,
@@ -103,20 +202,18 @@ class OpenAIEngine:
             body["seed"] = sampling.seed
         if sampling.frequency_penalty:  # not every endpoint knows it
             body["frequency_penalty"] = sampling.frequency_penalty
-        if self.tokens is None:
-            body["messages"] = [
-                {
-                    "role": m.role,
-                    "content": "".join(
-                        p.text if p.trusted else broken_up(defuse(p.text), self.marks)
-                        for p in m.parts
-                    ),
-                }
-                for m in prepared.prompt
-            ]
-            return await self._post("/chat/completions", body, _generations)
-        body["prompt"] = list(prepared.ids)
-        return await self._post("/completions", body, _generations)
+        return body
+
+    def _messages(self, prompt: Prompt) -> list[dict[str, str]]:
+        return [
+            {
+                "role": m.role,
+                "content": "".join(
+                    p.text if p.trusted else broken_up(defuse(p.text), self.marks) for p in m.parts
+                ),
+            }
+            for m in prompt
+        ]
 
     def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         assert self.tokens is not None  # without, no prompt has a tail
@@ -125,131 +222,66 @@ class OpenAIEngine:
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:
-        if self.tokens is None or not self._logprobs:
+        can = self.abilities
+        if not can.written:
             return None
-        context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
         try:
-            return await trie_probs(context, spelled, self._read)
+            if self.tokens is not None:
+                context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
+                return await trie_probs(context, spelled, self._read)
+            if can.slots and not own.reasoning:
+                return await self._slot(prepared, own.text[:keep] + slot, labels)
+            at = keep + len(slot)
+            if own.tokens and own.text[keep:at] == slot:
+                return await read_labels(labels, written_slot(own.tokens, own.text, at))
         except _NoLogprobs:
             return None
-        except InputRejected as error:
-            if "logprob" in str(error).lower():
-                self._do_without()
-            elif not own.text:  # with a text, the input itself was taken: only its slot is not
+        except InputRejected:
+            if not own.text:  # with a text, the input itself was taken: only its slot is not
                 raise
-            return None
+        return None
 
-    def _do_without(self) -> None:
-        """The endpoint refuses log-probabilities: say so once, and ask for none any more."""
-        if self._logprobs:
-            self._logprobs = False
-            LOG.warning(
-                "%s refuses log-probabilities (%d were asked for): ratings go without their "
-                "distribution, so that `expected` and forced slots are unknown",
-                self._where("/completions"),
-                TOP,
-            )
+    async def _slot(
+        self, prepared: Prepared, begun: str, labels: Sequence[str]
+    ) -> LabelProbs | None:
+        """The label probabilities after what the assistant has begun to say."""
+        messages = self._messages(prepared.prompt)
+
+        async def following(text: str) -> tuple[Alternatives | None, Usage]:
+            # Chat templates strip the white space at its end.
+            said = {"role": "assistant", "content": (begun + text).rstrip()}
+            body = {"messages": [*messages, said], "max_tokens": 1, "temperature": 0, **GOING_ON}
+            body |= self._logprobs(self._top)
+            (told, usage), _ = await self._endpoint.post(CHAT, body, read_next_token)
+            if told is None:
+                raise _NoLogprobs
+            return told, usage
+
+        return await read_labels(labels, following)
 
     async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
-        body = {"prompt": context, "max_tokens": 1, "temperature": 0, "logprobs": TOP}
-        top, usage = await self._post("/completions", body, _top_logprobs)
+        body = {"prompt": context, "max_tokens": 1, "temperature": 0, **self._logprobs(self._top)}
+        (top, usage), _ = await self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
+        if top is None:
+            raise _NoLogprobs
         assert self.tokens is not None
-        spelled = {i: self.tokens.tokenizer.decode([i]) for i in wanted}
-        return {i: top[s] for i, s in spelled.items() if s in top}, usage
-
-    async def _post(
-        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any], float], T]
-    ) -> T:
-        """What `read` makes of the answer and the seconds it took; asked again if it cannot."""
-        started = time.monotonic()
-        pause, asked_for, problem = self._pause_s, 0.0, ""
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(max(asked_for, pause * random.uniform(0.5, 1.5)))
-                pause, asked_for = min(30.0, pause * 2), 0.0
-            try:
-                reply = await self._http.post(path, json={"model": self.config.model, **body})
-            except httpx.HTTPError as error:
-                problem = f"{type(error).__name__}: {error}"
-                continue
-            if reply.status_code in REFUSED:
-                raise InputRejected(f"{self._where(path)} answered {self._told(reply)}")
-            if reply.status_code in BUSY:
-                problem = f"status {self._told(reply)}"
-                asked_for = _retry_after(reply)
-                continue
-            if reply.status_code != 200:
-                raise ConfigError(
-                    f"{self._where(path)} answered {self._told(reply)}; check base_url, model and "
-                    "api_key_env"
-                )
-            try:
-                return read(reply.json(), time.monotonic() - started)
-            except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-                problem = f"an answer that is no completion: {self._told(reply)}"
-        raise EngineUnavailable(
-            f"{self._where(path)}: no answer in {ATTEMPTS} attempts; last: {problem}"
-        )
-
-    def _told(self, reply: httpx.Response) -> str:
-        """Status and the head of the body, without the key should the endpoint repeat it."""
-        text = reply.text.replace(self._key, "[key]") if self._key else reply.text
-        return f"{reply.status_code}: {text[:200]}"
-
-    def _where(self, path: str) -> str:
-        return f"{str(self.config.base_url).rstrip('/')}{path}"
+        found = {}
+        for i in wanted:
+            names = (f"token_id:{i}", *_spellings(self.tokens.tokenizer, i))
+            told = [top[name] for name in names if name in top]
+            found |= {i: told[0]} if told else {}
+        return found, usage
 
     async def check(self) -> None:
         """Each request finds out for itself whether the endpoint answers."""
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._endpoint.close()
 
 
-def _generations(answer: dict[str, Any], seconds: float) -> list[Generation]:
-    choices = answer["choices"]
-    texts = [c["message"]["content"] or "" if "message" in c else c["text"] for c in choices]
-    thoughts = [_reasoning(choice.get("message") or {}) for choice in choices]
-    if not texts or not all(isinstance(text, str) for text in (*texts, *thoughts)):
-        raise ValueError("no texts")
-    usage = _usage(answer, seconds, len(texts))
-    return [
-        Generation(
-            text,
-            finished=choice.get("finish_reason") != "length",
-            usage=usage,
-            reasoning=thought,
-        )
-        for text, thought, choice in zip(texts, thoughts, choices, strict=True)
-    ]
-
-
-def _reasoning(message: dict[str, Any]) -> str:
-    """What the model thought, by either of the names that endpoints have for it."""
-    return message.get("reasoning_content") or message.get("reasoning") or ""
-
-
-def _top_logprobs(answer: dict[str, Any], seconds: float) -> tuple[dict[str, float], Usage]:
-    told = answer["choices"][0].get("logprobs")
-    if not told or not told.get("top_logprobs"):
-        raise _NoLogprobs
-    top = {str(token): float(logprob) for token, logprob in told["top_logprobs"][0].items()}
-    return top, _usage(answer, seconds, 1)
-
-
-def _usage(answer: dict[str, Any], seconds: float, share: int) -> Usage:
-    told = answer.get("usage") or {}
-    cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(
-        (told.get("prompt_tokens") or 0) // share,
-        cached // share,
-        (told.get("completion_tokens") or 0) // share,
-        seconds,
-    )
-
-
-def _retry_after(reply: httpx.Response) -> float:
-    try:
-        return min(60.0, float(reply.headers.get("retry-after", 0)))
-    except ValueError:
-        return 0.0
+def _spellings(tokenizer: Any, token: int) -> tuple[str, ...]:
+    """How endpoints name a token: vLLM with the space that decoding a SentencePiece token alone
+    leaves out, others without."""
+    piece, text = tokenizer.convert_ids_to_tokens(token), tokenizer.decode([token])
+    spaces = len(piece) - len(piece.lstrip("\u2581"))
+    return (" " * spaces + text.lstrip(" "), text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 from autoj_reward.config import EngineConfig, OverLong
@@ -18,6 +18,7 @@ from autoj_reward.models import ResolvedModel
 from autoj_reward.models.classifier import pad_of_classifier
 from autoj_reward.models.device import Device, device_here
 from autoj_reward.models.settings import CPU_KV_GIB, settled
+from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
@@ -162,6 +163,11 @@ def _shut_down(llm: Any) -> None:
 
 class VllmEngine(_VllmModel):
     """Text. Only final outputs come back; log-probabilities only where a slot is read."""
+
+    abilities, problem = Abilities(), ""
+
+    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         output, seconds = await self._run(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -136,9 +136,30 @@ class Journal:
         return kept
 
     def _put(self, judge: str, item: JudgeInput, judgement: Judgement, at: float) -> Judgement:
-        if self._execute(tables.PUT, self._row(judge, item, as_json(judgement), at)):
+        row = self._row(judge, item, as_json(judgement), at)
+        if self._execute(tables.PUT, row):
             return judgement
-        return self.get(judge, [item]).get(item, judgement)
+        kept = self.get(judge, [item]).get(item, judgement)
+        if not kept.lacks("expected") or judgement.lacks("expected") or not judgement.ok:
+            return kept
+        key, _, _, _, cell, _, _ = row  # it was asked again for the number that is missing there
+        [(input_cell,)] = self._execute("SELECT input FROM judgements WHERE key = ?", (key,))
+        sealed = _sealed(key, judge, str(judgement.outcome), input_cell, cell, at)
+        self._execute(tables.REPLACE, (cell, at, sealed[-1], key))
+        return judgement
+
+    def finding(self, judge: str) -> dict[str, Any]:
+        """Return what was found out about the endpoint of a judge; empty if nothing was yet."""
+        rows = self._execute(tables.FINDING, (judge,))
+        return self._read(rows[0], lambda row: dict(json.loads(row[1]))) if rows else {}
+
+    def keep_finding(self, judge: str, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Store what was found out about an endpoint. Returns what is on record: the first finding,
+        which counts for every process that shares the file."""
+        with self._writing():
+            row = _sealed(judge, json.dumps(dict(found), sort_keys=True), time.time())
+            self._execute(tables.PUT_FINDING, row)
+        return self.finding(judge)
 
     def _row(self, judge: str, item: JudgeInput, said: dict[str, Any], at: float) -> Row:
         given = json.dumps(self._texts.keep_input(item, at))

@@ -9,11 +9,13 @@ TABLES = {
     "samples": """
         key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
         samples TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
+    "findings": """
+        judge TEXT PRIMARY KEY, found TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
     "texts": """
         id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
         at REAL NOT NULL""",
 }
-KEYS = {"judgements": "key", "samples": "key", "texts": "digest"}
+KEYS = {"judgements": "key", "samples": "key", "findings": "judge", "texts": "digest"}
 """A column by which a table is known to be a journal's."""
 BY_AGE = (
     "CREATE INDEX IF NOT EXISTS judgements_by_age ON judgements (at)",
@@ -22,6 +24,7 @@ BY_AGE = (
 COLUMNS = {
     "judgements": "key, judge, outcome, input, judgement, at, checksum",
     "samples": "key, policy, query, samples, at, checksum",
+    "findings": "judge, found, at, checksum",
 }
 JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
 FIRST = "SELECT key, at FROM judgements LIMIT 1"
@@ -33,6 +36,9 @@ ON CONFLICT (key) DO UPDATE SET
 WHERE outcome = 'unavailable' OR (outcome != 'ok' AND excluded.outcome = 'ok')
 RETURNING key
 """
+REPLACE = "UPDATE judgements SET judgement = ?, at = ?, checksum = ? WHERE key = ?"
+PUT_FINDING = "INSERT INTO findings VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+FINDING = f"SELECT {COLUMNS['findings']} FROM findings WHERE judge = ?"
 PUT_SAMPLES = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 IS_AGED = "SELECT 1 FROM sqlite_master WHERE name = 'judgements_by_age'"
 COUNTS = "SELECT judge, outcome, count(*) FROM judgements GROUP BY judge, outcome"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import Readings, by_ratings
@@ -16,6 +16,7 @@ from autoj_reward.judge.criteria import criteria_digest, with_criteria
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
 from autoj_reward.models import CRITERIA, ResolvedModel, frequency_penalty, ratings_tie
+from autoj_reward.models.views import views_of
 from autoj_reward.parse import (
     ParsedRating,
     ParsedVerdict,
@@ -30,7 +31,7 @@ from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, 
 P = TypeVar("P", ParsedRating, ParsedVerdict)
 
 MIN_MASS = 0.01
-"""Least probability on valid labels for a forced slot to count as an answer."""
+"""Least probability on valid labels for a slot to count as an answer."""
 
 
 def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
@@ -81,6 +82,27 @@ class GenerativeJudge:
         self.tie = tie
         self._alone = Readings(self._asked)
 
+    @property
+    def views(self) -> frozenset[View]:
+        """The numbers that this judge gives; of an endpoint, once `contact` has returned."""
+        return views_of(self.config, self.engine.abilities)
+
+    async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask an endpoint what it can, unless `known` says; return what is known then. Raises
+        EngineUnavailable if nobody answers, ConfigError for what only the user can mend."""
+        return await self.engine.contact(self._sampling(0), known)
+
+    def _sampling(self, sample: int) -> Sampling:
+        config = self.config
+        return Sampling(
+            config.max_tokens,
+            config.temperature,
+            config.top_p,
+            seed=config.seed + sample if config.temperature > 0 else None,
+            frequency_penalty=frequency_penalty(config),
+            alternatives=bool(config.distribution),
+        )
+
     async def judge(self, item: JudgeInput) -> Judgement:
         """Rate one response, or compare two in the given order. A `direct` input is rated at the
         slot right after the prompt, the same prompt that a critique would follow.
@@ -116,13 +138,7 @@ class GenerativeJudge:
         spoken, critique = Spoken(Generation("")), config.critique and not item.direct
         marks = self.format.thinking
         if critique:
-            sampling = Sampling(
-                config.max_tokens,
-                config.temperature,
-                config.top_p,
-                seed=config.seed + item.sample if config.temperature > 0 else None,
-                frequency_penalty=frequency_penalty(config),
-            )
+            sampling = self._sampling(item.sample)
             spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
         else:
             prepared = silent(self.engine, prepared, marks)
@@ -151,12 +167,14 @@ class GenerativeJudge:
         else:
             keep, opening = parsed.opened, spoken.text[parsed.opened : parsed.start]
             labels = scale.with_half(parsed.value)  # 5.5 begins like 5
-        read = await self._slot(prepared, spoken, keep, opening, labels)
-        if read and forced:
-            read = await self._halved(read, prepared, spoken, keep, opening)
+        read = None
+        if isinstance(parsed, ParseFailure):
+            read = await self._halved(prepared, spoken, keep, opening)
+        elif self.config.distribution is not False:
+            read = await self._slot(prepared, spoken, keep, opening, labels)
         usage = own.usage + (read.usage if read else Usage())
         if isinstance(parsed, ParseFailure):
-            if read is None or _mass(read) < MIN_MASS:
+            if read is None or not _counts(read):
                 return _abstain(own, parsed.reason, read, usage, flags)
             value = _likeliest(read)
         else:
@@ -167,7 +185,7 @@ class GenerativeJudge:
         if critique and self.config.direct:
             nothing, force = Spoken(Generation("")), slot.force.lstrip()
             at_once = silent(self.engine, prepared, self.format.thinking)
-            before = await self._slot(at_once, nothing, 0, force, scale.labels)
+            before = await self._halved(at_once, nothing, 0, force)
             usage += before.usage if before else Usage()
         rating = Rating(
             value=value,
@@ -176,6 +194,7 @@ class GenerativeJudge:
             direct=_expected(before),
             outside=read.outside,
             forced=forced,
+            unknown=read.unknown,
         )
         return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage, flags=flags)
 
@@ -188,11 +207,14 @@ class GenerativeJudge:
         return replace(read, probs=self.format.scale.numbered(read.probs)) if read else None
 
     async def _halved(
-        self, read: LabelProbs, prepared: Prepared, spoken: Spoken, keep: int, opening: str
-    ) -> LabelProbs:
-        """The probabilities with the half point told apart that begins like the likeliest."""
-        labels = self.format.scale.with_half(_likeliest(read) + 0.5)
-        if labels == self.format.scale.labels:
+        self, prepared: Prepared, spoken: Spoken, keep: int, opening: str
+    ) -> LabelProbs | None:
+        """The probabilities of a slot where the judge wrote nothing, with the half point told apart
+        that begins like the likeliest number."""
+        scale = self.format.scale
+        read = await self._slot(prepared, spoken, keep, opening, scale.labels)
+        labels = scale.with_half(_likeliest(read) + 0.5) if read else scale.labels
+        if read is None or labels == scale.labels:
             return read
         again = await self._slot(prepared, spoken, keep, opening, labels)
         return replace(again, usage=read.usage + again.usage) if again else read
@@ -214,7 +236,7 @@ class GenerativeJudge:
         at = spoken.start + parsed.end
         read = await self.engine.label_probs(prepared, own, at, force, list(slot.canonical))
         usage = own.usage + (read.usage if read else Usage())
-        if read is None or _mass(read) < MIN_MASS:
+        if read is None or not _counts(read):
             return _abstain(own, parsed.reason, read, usage, flags)
         label = max(read.probs, key=lambda pair: pair[1])[0]
         confidence = tuple((slot.canonical[name].value, p) for name, p in read.probs)
@@ -241,22 +263,24 @@ def _likeliest(read: LabelProbs) -> float:
     return float(max(read.probs, key=lambda label: label[1])[0])
 
 
-def _mass(read: LabelProbs | None) -> float:
-    return sum(p for _, p in read.probs) if read else 0.0
+def _counts(read: LabelProbs) -> bool:
+    """Whether enough of the probability lies on labels, and more than on what is unknown."""
+    return read.mass >= MIN_MASS and read.mass >= read.unknown
 
 
 def _expected(read: LabelProbs | None) -> float | None:
-    mass = _mass(read)
-    if read is None or mass <= 0:
+    if read is None or not _counts(read):
         return None
-    return sum(float(label) * p for label, p in read.probs) / mass
+    return sum(float(label) * p for label, p in read.probs) / read.mass
 
 
 def _abstain(
     own: Generation, reason: str, read: LabelProbs | None, usage: Usage, flags: tuple[str, ...]
 ) -> Judgement:
     outcome = Outcome.UNPARSABLE if own.finished else Outcome.TRUNCATED
-    if not own.finished:
+    if own.ended:
+        reason += f"; the endpoint ended the text with {own.ended}"
+    elif not own.finished:
         reason += f" within {len(own.ids) or 'the allowed'} tokens"
     if read is not None:
         reason += f"; the forced slot puts {1 - read.outside:.4f} on valid labels"

@@ -29,6 +29,8 @@ def make_engine(
     if config.kind == "openai":
         from autoj_reward.engine.openai import OpenAIEngine
 
+        if not isinstance(config, JudgeConfig):
+            raise ConfigError(f"kind openai serves judges, and {config.model} is a policy")
         return OpenAIEngine(config, wrapper, marks)
     from autoj_reward.engine.fake import FakeEngine
 

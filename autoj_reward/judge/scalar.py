@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from typing import Any
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
 from autoj_reward.models import ResolvedModel
+from autoj_reward.models.views import VIEWS
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.prompts.render import (
     answered_prompt,
@@ -38,6 +41,15 @@ class ScalarReward:
         self.format = fmt
         self.engine = engine
         self.name = name
+
+    @property
+    def views(self) -> frozenset[View]:
+        """The numbers that this judge gives, which are all the same."""
+        return VIEWS
+
+    async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what is to be kept of a first contact: nothing, the model runs in this process."""
+        return {}
 
     async def judge(self, item: JudgeInput) -> Judgement:
         """The score of one response, or the verdict of two: the higher score, TIE if equal. A

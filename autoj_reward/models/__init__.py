@@ -84,12 +84,6 @@ def frequency_penalty(config: JudgeConfig) -> float:
     return known.frequency_penalty if known else 0.0
 
 
-def best_view(config: JudgeConfig) -> View:
-    """The view that is known to order a model's responses to one query best, else `rating`."""
-    known = known_models().get(config.model) if config.kind == "vllm" else None
-    return (known and known.view) or "rating"
-
-
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
     """The loaded format of a config: a generative judge's or a scalar reward model's. ConfigError
     for criteria that it would not show."""

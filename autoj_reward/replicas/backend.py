@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -11,9 +11,10 @@ from ray import serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
 from autoj_reward.journal import Sampled
+from autoj_reward.models.views import VIEWS
 from autoj_reward.types import Asking, JudgeInput, Judgement
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
@@ -25,6 +26,8 @@ LOST = (*GONE, RayServeException)
 class RayBackend:
     """Judge replicas behind a Serve handle; each takes `max_ongoing` candidates at a time."""
 
+    problem = ""
+
     def __init__(
         self,
         handle: Any,
@@ -32,11 +35,13 @@ class RayBackend:
         replicas: int,
         replace: Callable[[JudgeConfig], tuple[Any, str]] | None = None,
         max_ongoing: int = 256,
+        views: frozenset[View] = VIEWS,
     ) -> None:
         self._handle = handle.options(stream=True)
         self._replace = replace
         self.judge = judge
         self.replicas = replicas
+        self.views = views
         self.max_ongoing = max_ongoing
 
     @property
@@ -67,7 +72,10 @@ class RayBackend:
         """For one of so many processes that ask the same replicas, which it may fill to its
         share."""
         ongoing = -(-self.max_ongoing // workers)
-        return RayBackend(self._handle, self.judge, self.replicas, None, ongoing)
+        return RayBackend(self._handle, self.judge, self.replicas, None, ongoing, self.views)
+
+    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+        return self.views, {}
 
     async def check(self) -> int:
         try:

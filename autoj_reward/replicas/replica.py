@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from operator import itemgetter
+from typing import Any
 
-from autoj_reward.config import PolicyConfig
+from autoj_reward.config import PolicyConfig, View
 from autoj_reward.engine.base import Sampling, counted
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Sampled
@@ -48,8 +49,22 @@ class JudgeReplica:
         self.judge_name = judge.name
         self._on_death = on_death
 
+    @property
+    def views(self) -> frozenset[View]:
+        """The numbers that the judge gives; of an endpoint, once `contact` has returned."""
+        return self._judge.views
+
+    @property
+    def problem(self) -> str:
+        """What keeps an endpoint from answering at the moment; empty if nothing does."""
+        return getattr(self._engine, "problem", "")
+
     async def start(self) -> None:
         await self._engine.start()
+
+    async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask an endpoint what it can, unless `known` says; return what is known then."""
+        return await self._judge.contact(known)
 
     async def stream(self, items: list[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """(index, judgement) as each is done."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import ray
 from ray import serve
 
+from autoj_reward.config import View
 from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend
 
@@ -25,13 +26,14 @@ class Started:
     judge: str
     replicas: int
     max_ongoing: int
+    views: frozenset[View]
 
 
 def started(backends: Mapping[str, object]) -> dict[str, Started]:
     """What another process needs to ask those of them that are replicas."""
     address = ray.get_runtime_context().gcs_address
     return {
-        name: Started(address, own.application, own.judge, own.replicas, own.max_ongoing)
+        name: Started(address, own.application, own.judge, own.replicas, own.max_ongoing, own.views)
         for name, own in backends.items()
         if isinstance(own, RayBackend)
     }
@@ -48,7 +50,7 @@ def joined(found: Started) -> Iterator[RayBackend]:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         handle = serve.get_app_handle(found.application)
-        yield RayBackend(handle, found.judge, found.replicas, max_ongoing=found.max_ongoing)
+        yield RayBackend(handle, found.judge, found.replicas, None, found.max_ongoing, found.views)
     finally:
         if first:
             ray.shutdown()

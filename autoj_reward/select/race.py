@@ -221,13 +221,12 @@ class Race:
                 judge=glance.judge,
                 flags=glance.flags,
             )
-        own = mean_of_critiques(self.samples[index])
+        own = mean_of_critiques(self.samples[index]).with_number(self._view)
         if glance is None:
             return own
-        rating = own.rating
-        if rating is not None and rating.direct is None:
-            rating = replace(rating, direct=glance.view("expected"))
-        return replace(own, rating=rating, usage=own.usage + glance.usage)
+        if own.rating is not None and own.rating.direct is None:
+            return own.with_direct(glance)
+        return replace(own, usage=own.usage + glance.usage)
 
     def standings(self) -> list[Standing]:
         """One a candidate, in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
 from autoj_reward.models import format_of
@@ -13,11 +13,12 @@ from autoj_reward.types import PLANTED, Judgement
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part. format: of a judge or a scalar model; None for a function. range: the two values
-    that count as 0 and as 1, in place of the part's own scale."""
+    """One part. format: of a judge or a scalar model; None for a function. view: the number of the
+    judgement that counts. range: the two values that count as 0 and as 1, in place of the part's
+    own scale."""
 
     format: JudgeFormat | ScalarFormat | None
-    view: View
+    view: View = "rating"
     weight: float = 1.0
     range: tuple[float, float] | None = None
 
@@ -56,9 +57,13 @@ class Parts:
 
     def __init__(self, config: RewardConfig) -> None:
         self._least = config.reduce == "min"
-        own = {JUDGE: Part(format_of(config.judge), config.view)}
+        own = {JUDGE: Part(format_of(config.judge))}
         self.by_name = own | {name: _part(part) for name, part in config.parts.items()}
         self.alone = len(self.by_name) == 1
+
+    def use_views(self, views: Mapping[str, View]) -> None:
+        """Let these numbers count, by the name of the part; a function has one number alone."""
+        self.by_name |= {n: replace(self.by_name[n], view=view) for n, view in views.items()}
 
     def values(self, answers: Mapping[str, Judgement | None]) -> dict[str, float | None]:
         """What each part says of one response, in its own unit."""
@@ -91,4 +96,4 @@ class Parts:
 
 def _part(config: PartConfig) -> Part:
     fmt = None if config.function else format_of(config.judge)
-    return Part(fmt, config.view, config.weight, config.range)
+    return Part(fmt, weight=config.weight, range=config.range)

@@ -11,18 +11,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig
+from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
+from autoj_reward.models.views import resolve_view, with_readings
 from autoj_reward.trainer.context import ContextFields
 from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
+from autoj_reward.trainer.ranks import of_first_rank
 from autoj_reward.trainer.shaping import Shaper
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement
 
@@ -94,6 +97,8 @@ class RewardModel:
         self._thread: threading.Thread | None = None
         self.clients: dict[str, RewardClient] = {}
         self._asks: dict[str, Ask] = {}
+        self._views: dict[str, frozenset[View]] = {}
+        self._settling = asyncio.Lock()
         self._stack = AsyncExitStack()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,13 +142,35 @@ class RewardModel:
             name: await self._stack.enter_async_context(self._opened(name, own, journal))
             for name, own in config.judged.items()
         }
-        self._asks = {name: client.rate for name, client in clients.items()} | self._functions
+        for name, client in clients.items():
+            self._views[name] = await client.views()
+            self._view(name, client, self._views[name])  # refused before anything is learned
         return clients
+
+    def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
+        own = self.config.judged[name]
+        key = "reward.view" if name == JUDGE else f"reward.parts.{name}.view"
+        return resolve_view(own.view, "reward", client.preferred, views, key)
+
+    async def _use_views(self) -> None:
+        """Settle which number of each judge counts, once, at the first rewards: then the processes
+        of a training can tell each other, and all go by what the first has found."""
+        found = {name: sorted(views) for name, views in self._views.items()}
+        agreed = await asyncio.to_thread(of_first_rank, "autoj-reward-views", found)
+        views = {
+            name: self._view(name, self.clients[name], frozenset(own))
+            for name, own in agreed.items()
+        }
+        self.parts.use_views(views)
+        asked = {n: partial(self.clients[n].rate, view=view) for n, view in views.items()}
+        self._asks = asked | self._functions
 
     def _opened(
         self, name: str, own: JudgedConfig, journal: Journal | None
     ) -> AbstractAsyncContextManager[RewardClient]:
         """The judge of one part."""
+        judge = with_readings(own.judge, own.view, "reward")
+        own = own.model_copy(update={"judge": judge})
         return open_reward(own, journal=journal, gpus=self._gpus)
 
     def close(self) -> None:
@@ -162,6 +189,7 @@ class RewardModel:
             self._thread.join()
             self._loop.close()
             self.clients, self._loop, self._thread = {}, None, None
+            self._asks, self._views = {}, {}
             self._stack = AsyncExitStack()
 
     async def _end(self) -> None:
@@ -220,6 +248,9 @@ class RewardModel:
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
         started = time.monotonic()
+        async with self._settling:
+            if not self._asks:
+                await self._use_views()
         said = await asyncio.gather(
             *(ask(self.fields.for_part(name, candidates)) for name, ask in self._asks.items())
         )

@@ -69,7 +69,7 @@ class RoutingConfig(StudyConfig):
         return JudgeConfig.model_validate({"kind": "fake", "script": script, "serve": serve})
 
 
-class Pool:
+class Pool(Backend):
     """Replicas in this process: a call goes to the less busy of two drawn ones, as in Ray Serve."""
 
     def __init__(self, backends: Sequence[LocalBackend]) -> None:
@@ -98,7 +98,7 @@ class Pool:
         """Nothing was started."""
 
 
-class Watched:
+class Watched(Backend):
     """A backend that notes what it adds to the seconds that a judgement took inside its replica."""
 
     def __init__(self, backend: Backend) -> None:

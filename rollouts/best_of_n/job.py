@@ -26,7 +26,8 @@ from autoj_reward.io.rows import QueryRow
 from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import best_view, format_of
+from autoj_reward.models import format_of
+from autoj_reward.models.views import entry_view, resolve_view, with_readings
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
@@ -56,7 +57,7 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     is bad, or where the output cannot be written, is another run's or holds another judge's
     results."""
     config = ranked(config)
-    _check_readings(config)
+    _check_budget(config)
     rows, counts = stages.rows_of(config), Counts()
     left_out = look_through(rows, strict, counts.expect)
     result, total = config.output / "summary.json", counts.expected(config)
@@ -161,30 +162,17 @@ async def _judge(
 
 
 def ranked(config: BestOfNConfig) -> BestOfNConfig:
-    """The config with the view that ranks, and with a judge that reads it. A budget is spent on
-    critiques, so there the rating after them ranks."""
-    view, judge = config.view, config.judge
-    if view == "auto":
-        view = "rating" if config.budget is not None else best_view(judge)
-    if view == "direct" and judge.critique:
-        judge = judge.model_copy(update={"direct": True})
+    """Return the config with the view that ranks, and with a judge that reads it. A budget is spent
+    on critiques, so there the rating after them ranks."""
+    preferred = None if config.budget is not None else entry_view(config.judge)
+    view = resolve_view(config.view, "choose", preferred)
+    judge = with_readings(config.judge, view, "choose", config.tie_break)
     return config.model_copy(update={"view": view, "judge": judge})
 
 
-def _check_readings(config: BestOfNConfig) -> None:
-    judge = config.judge
-    if config.budget is not None and isinstance(format_of(judge), ScalarFormat):
+def _check_budget(config: BestOfNConfig) -> None:
+    if config.budget is not None and isinstance(format_of(config.judge), ScalarFormat):
         raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
-    if config.budget is not None and judge.kind == "openai" and judge.tokenizer is None:
-        raise ConfigError(
-            "budget needs the rating distribution right after the prompt, and an endpoint gives it "
-            "only with judge.tokenizer set to the served model's tokenizer"
-        )
-    if config.view != "rating" and judge.kind == "openai" and judge.tokenizer is None:
-        raise ConfigError(
-            f"view {config.view} needs rating distributions, and an endpoint gives them only with "
-            "judge.tokenizer set to the served model's tokenizer"
-        )
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

@@ -10,12 +10,14 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_order import in_order
 from autoj_reward.client.recorder import Progress
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import BestOfNConfig
+from autoj_reward.config import BestOfNConfig, View
 from autoj_reward.context import Asked
+from autoj_reward.errors import ConfigError
 from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import context_asked
+from autoj_reward.models.views import resolve_view
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.select.budget import select_within
 from autoj_reward.select.choose import choose
@@ -90,8 +92,18 @@ async def judge(
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return
+
+    def require(views: frozenset[View]) -> None:
+        if config.budget is not None and "direct" not in views:
+            raise ConfigError(
+                "budget needs the rating distribution right after the prompt, and this judge's "
+                "endpoint does not tell it (vLLM and SGLang do): leave budget out, or name "
+                "judge.tokenizer"
+            )
+        resolve_view(config.view, "choose", None, views)
+
     async with open_judge(
-        config.judge, journal=journal, progress=progress, cluster=cluster
+        config.judge, journal=journal, progress=progress, cluster=cluster, require=require
     ) as reward:
 
         async def one(group: Group) -> GroupResult:
@@ -109,19 +121,25 @@ async def _select(
             reward.judge,
             share=config.budget,
             critiques=config.judge.critiques,
-            view=config.view,
+            view=_view(config),
             rules=config.tie_break,
             pairwise=reward.compares,
         )
         return GroupResult(
             row, candidates, found.judgements, found.selection, found.standings, found.spending
         )
-    judgements = await reward.rate(candidates)
+    judgements = await reward.rate(candidates, view=_view(config))
     choice = await choose(
         candidates,
         judgements,
-        view=config.view,
+        view=_view(config),
         rules=config.tie_break,
         compare=reward.compare if reward.compares else None,
     )
     return GroupResult(row, candidates, tuple(judgements), choice)
+
+
+def _view(config: BestOfNConfig) -> View:
+    """The view of a config in which `auto` is resolved."""
+    assert config.view != "auto"
+    return config.view

@@ -17,7 +17,14 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.config import BestOfNConfig, Block, JudgeConfig, PolicyConfig, View, load_config
+from autoj_reward.config import (
+    BestOfNConfig,
+    Block,
+    JudgeConfig,
+    PolicyConfig,
+    ViewOrAuto,
+    load_config,
+)
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import write_jsonl
@@ -60,7 +67,7 @@ class RejectionSamplingConfig(Block):
     policy: PolicyConfig
     judge: JudgeConfig = JudgeConfig()
     columns: dict[str, str] = Field(default_factory=dict)
-    view: View = "expected"
+    view: ViewOrAuto = "auto"
     rounds: int = Field(1, ge=1)
     better_by: float = Field(0.0, ge=0)
     sft: SftConfig = SftConfig()
@@ -94,6 +101,7 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
         columns=config.columns,
         view=config.view,
     )
+    job = best_of_n.ranked(job)
     if not (job.output / "summary.json").is_file():
         best_of_n.run(job)
     rows = training_rows(job, config.better_by, policy, number)

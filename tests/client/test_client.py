@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoj_reward.client.backend import Backend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
@@ -29,7 +30,7 @@ def verdict(item: JudgeInput) -> Judgement:
     return Judgement(Outcome.OK, verdict=said, judge="stub")
 
 
-class Stub:
+class Stub(Backend):
     """Rates a response by its length, last one first, after `wait` turns of the loop."""
 
     judge = "stub"

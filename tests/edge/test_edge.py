@@ -37,7 +37,7 @@ HEADERS = {"Authorization": "Bearer secret"}
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
 
 
-class Stub:
+class Stub(Backend):
     """Rates by length once its gate is open; notes what was begun and what was cancelled."""
 
     judge = "stub"

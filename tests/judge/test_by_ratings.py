@@ -82,7 +82,8 @@ async def test_the_higher_expected_rating_wins_in_both_orders(
     found = await compared(first, second)
     assert found.verdict is verdict
     assert [order.flags for order in found.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
-    assert found.orders[0].usage.tokens_in == 9 * len({first, second})
+    # Two reads each: the half point beside the likeliest number is told apart.
+    assert found.orders[0].usage.tokens_in == 2 * 9 * len({first, second})
     assert verdict_fields(found)["rule"] == "ratings"
 
 
@@ -117,8 +118,8 @@ async def test_both_orders_read_each_response_once_and_at_the_same_time() -> Non
         judge.judge(JudgeInput("Why?", pair)), judge.judge(JudgeInput("Why?", pair[::-1]))
     )
     assert (forward.verdict, backward.verdict) == (Verdict.FIRST, Verdict.SECOND)
-    assert engine.count == 2
-    assert (forward.usage + backward.usage).tokens_in == 18
+    assert engine.count == 4
+    assert (forward.usage + backward.usage).tokens_in == 36
 
 
 async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
@@ -139,6 +140,9 @@ async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
     await engine.cancelled.acquire()
     await engine.cancelled.acquire()
     again = asyncio.create_task(judge.judge(JudgeInput("Why?", pair)))
+    await engine.asked.acquire()
+    await engine.asked.acquire()
+    await engine.together.wait()
     await engine.asked.acquire()
     await engine.asked.acquire()
     await engine.together.wait()

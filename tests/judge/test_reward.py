@@ -211,8 +211,9 @@ async def test_the_direct_rating_is_read_beside_the_critique() -> None:
     engine = Hand("Bad.\nRating: [[2]]", {"2": 1.0}, before={"6": 0.5, "8": 0.5})
     found = await judge(engine, direct=True).judge(ITEM)
     assert [found.view(name) for name in ("rating", "expected", "direct")] == [2.0, 2.0, 7.0]
-    assert [slot[:2] for slot in engine.slots] == [(5, "Rating: [["), (0, "Rating: [[")]
-    assert found.usage.tokens_out == 22
+    before = (0, "Rating: [[")  # twice: with the half point beside the likeliest number
+    assert [slot[:2] for slot in engine.slots] == [(5, "Rating: [["), before, before]
+    assert found.usage.tokens_out == 23
     assert (await judge(engine).judge(ITEM)).view("direct") is None
 
 
@@ -528,3 +529,29 @@ def test_both_orders_failed_and_one_order_alone() -> None:
     for verdict in (FIRST, SECOND, TIE):
         assert swap_consistent(said(verdict), None) == Comparison(verdict, (said(verdict),))
     assert swap_consistent(failed(), None).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("critique", "direct"), [(False, False), (True, True)], ids=["no critique", "beside a critique"]
+)
+async def test_half_points_count_as_such_right_after_the_prompt(
+    critique: bool, direct: bool
+) -> None:
+    table = {"5": 0.2, "5.5": 0.8}
+    engine = Hand("Fair.\nRating: [[5.5]]", table, before=table)
+    found = await judge(engine, critique=critique, direct=direct).judge(ITEM)
+    assert found.view("direct") == pytest.approx(5.4)
+    assert found.view("expected") == pytest.approx(5.4)
+
+
+async def test_a_written_rating_needs_mass_on_the_scale_for_its_mean() -> None:
+    found = await judge(Hand("Fair.\nRating: [[7]]", {"7": 0.001})).judge(ITEM)
+    assert (found.view("rating"), found.view("expected")) == (7.0, None)
+    lacking = found.with_number("expected")
+    assert (lacking.outcome, lacking.view("rating")) == (Outcome.NO_NUMBER, None)
+    assert "rating 7" in lacking.reason and found.with_number("rating") is found
+
+
+def test_a_view_has_one_of_three_names() -> None:
+    with pytest.raises(ValueError, match="no view 'nonsense': name one of rating, expected"):
+        Judgement(Outcome.OK, rating=Rating(5.0)).view("nonsense")

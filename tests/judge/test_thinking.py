@@ -194,11 +194,13 @@ async def test_direct_readings_stand_after_an_empty_block(thinks: JudgeFormat) -
     text = "<think>Hm.</think>\nRating: [[7]]"
     found, engine = await said(thinks, (text, True), direct=True)
     empty = "<think>\n\n</think>\n\n"
-    assert engine.contexts == ["<think>Hm.</think>\nRating: [[", f"{empty}Rating: [["]
+    assert engine.contexts[:2] == ["<think>Hm.</think>\nRating: [[", f"{empty}Rating: [["]
+    assert set(engine.contexts[2:]) <= {f"{empty}Rating: [["}
     assert found.view("direct") is not None
     opened = Script(tail="<think>\n", before={"6": 1.0})
     found = await judge(opened, thinks, critique=False).judge(ITEM)
-    assert (opened.contexts, found.view("rating")) == (["<think>\n\n</think>\n\nRating: [["], 6.0)
+    assert set(opened.contexts) == {"<think>\n\n</think>\n\nRating: [["}
+    assert found.view("rating") == 6.0
 
 
 async def test_what_an_endpoint_gives_apart_is_kept_too(thinks: JudgeFormat) -> None:

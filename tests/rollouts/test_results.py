@@ -221,6 +221,7 @@ def test_summary_by_hand() -> None:
     assert s.outcomes == {
         "ok": 6,
         "truncated": 0,
+        "no_number": 0,
         "unparsable": 2,
         "input_rejected": 0,
         "unavailable": 1,

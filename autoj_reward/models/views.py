@@ -1,0 +1,99 @@
+"""The numbers that a judge can give, and the one of them that a job or a reward uses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.errors import ConfigError
+from autoj_reward.models import format_of, known_models
+from autoj_reward.prompts.format import ScalarFormat
+
+VIEWS: frozenset[View] = frozenset(("rating", "expected", "direct"))
+Use = Literal["choose", "reward"]
+"""Whether the number ranks candidates, or is a trainer's reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """Where an engine can tell the probabilities of labels.
+
+    written: at a verdict that the judge wrote. slots: at any slot, so also where the judge wrote no
+    verdict, and right after the prompt. about: how, in words for the log.
+    """
+
+    written: bool = True
+    slots: bool = True
+    about: str = "read from the model at the verdict slot"
+
+
+def views_of(config: JudgeConfig, can: Abilities) -> frozenset[View]:
+    """Return the views of a judge whose engine can do this; none for one that only compares."""
+    fmt = format_of(config)
+    if isinstance(fmt, ScalarFormat):
+        return VIEWS
+    if fmt.single is None:
+        return frozenset()
+    if not config.critique:
+        return VIEWS if can.slots else frozenset()
+    found: set[View] = {"rating"}
+    found |= {"expected"} if can.written or can.slots else set()
+    found |= {"direct"} if can.slots else set()
+    return frozenset(found)
+
+
+def entry_view(config: JudgeConfig) -> View | None:
+    """Return the view that the judge's entry among the known models names."""
+    known = known_models().get(config.model) if config.kind == "vllm" else None
+    return known.view if known else None
+
+
+def resolve_view(
+    view: ViewOrAuto,
+    use: Use,
+    preferred: View | None,
+    views: Collection[View] = VIEWS,
+    key: str = "view",
+) -> View:
+    """Return the view that counts.
+
+    `auto` is the preferred one, which the judge's entry names; else `rating` to choose, where ties
+    go to the tie-break list, and `expected` for rewards where the judge gives it, else `rating`.
+    views: those that the judge gives. Raises ConfigError, which names the key, for another one.
+    """
+    if view == "auto":
+        finest: View = "expected" if use == "reward" and "expected" in views else "rating"
+        view = preferred or finest
+    if view in views:
+        return view
+    if not views:
+        raise ConfigError(
+            f"{key} is {view}, and this judge rates no single response: its format only compares, "
+            "or judge.critique is false and its endpoint tells no probabilities right after the "
+            "prompt (then set judge.critique to true)"
+        )
+    raise ConfigError(
+        f"{key} is {view}, and this judge gives {' and '.join(sorted(views))} alone: its endpoint "
+        "tells no log-probabilities there (vLLM and SGLang do, and judge.tokenizer reads them from "
+        f"any endpoint that takes token ids). Set {key} to rating"
+    )
+
+
+def with_readings(
+    config: JudgeConfig, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()
+) -> JudgeConfig:
+    """Return the judge that reads what the view, and the rules among equals, need.
+
+    A rating right after the prompt is read beside each critique where it counts; an endpoint that
+    sends probabilities with the critique alone, hundreds of kB of them, sends them where the
+    expected rating counts.
+    """
+    wanted = (entry_view(config) or "auto") if view == "auto" else view
+    if wanted == "direct" and config.critique:
+        config = config.model_copy(update={"direct": True})
+    expected = wanted == "expected" or (wanted == "auto" and use == "reward")
+    if config.distribution is None and (expected or "expected_rating" in rules):
+        config = config.model_copy(update={"distribution": True})
+    return config
