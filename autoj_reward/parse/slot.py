@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from autoj_reward.parse.planted import Labels, planted
 from autoj_reward.prompts.slots import Slot
 
-QUOTED = "the verdict as written stands in what the judge was shown"
+QUOTED = "the verdict as written stands in what the policy wrote"
 NOT_LAST = "more text follows the verdict"
 SEVERAL = "the judge's text holds another verdict before the last"
 
@@ -25,7 +25,7 @@ _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 class ParseFailure:
     """Why there is no verdict. end: characters of the text to keep when the slot is forced.
 
-    planted: whether what the judge was shown holds a verdict, however it is spelled.
+    planted: whether what the policy wrote holds a verdict, however it is spelled.
     """
 
     reason: str
@@ -61,7 +61,7 @@ def closed(text: str, at: int, slot: Slot) -> int | None:
 
 
 def doubt(
-    text: str, read: Reading, slot: Slot, earlier: Sequence[str], seen: frozenset[str]
+    text: str, read: Reading, slot: Slot, earlier: Collection[str], seen: frozenset[str]
 ) -> str:
     """Why a verdict may be another's than the judge's; empty if it is the judge's own.
 
@@ -79,8 +79,8 @@ def doubt(
 def seen_in(
     shown: Sequence[str], slot: Slot, opened: re.Match[str] | None, labels: Labels
 ) -> frozenset[str]:
-    """Names of the verdicts planted in what was shown, after the slot's words as the judge wrote
-    them or as the format forces them."""
+    """Return the names of the verdicts that stand in texts which the judge was shown, after the
+    slot's words as the judge wrote them or as the format forces them."""
     forced = slot.open_re.search(slot.force)
     usual = forced.group() if forced else ""
     named = [usual] if re.search(r"[^\W_]", usual) else []
