@@ -18,6 +18,7 @@ LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
 """What may stand between a slot's opening and its label: space, mark-up, quotes, a bracket."""
 _TRAIL = r"""[\s*_`"'”’)）\\]*"""
 _END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
+_LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 
 
@@ -49,15 +50,18 @@ def last_open(text: str, slot: Slot) -> re.Match[str] | None:
 
 
 def closed(text: str, at: int, slot: Slot) -> int | None:
-    """Where a label that ends at `at` is closed; None if its slot goes on.
+    """Return where a label that ends at `at` is closed; None if its slot goes on.
 
-    A label needs an end: the slot's own close, or else the end of a sentence, a line or the text.
+    A label needs an end: the slot's own close, or else the end of its line where the verdict comes
+    first, and elsewhere the end of a sentence, a line or the text.
     """
+    if slot.comes_first and not slot.close:
+        found = _LINE_END.match(text, at)
+        return found.end() if found else None
     found = re.compile(_TRAIL + f"(?:{slot.close})").match(text, at)
     if found is None:
         return None
-    ended = slot.close or slot.comes_first or _END.match(text, found.end())
-    return found.end() if ended else None
+    return found.end() if slot.close or _END.match(text, found.end()) else None
 
 
 def doubt(

@@ -22,7 +22,7 @@ class Slot(Block):
     does. A field that is not optional must be there.
     open, close: regular expressions around the verdict in the judge's own output; the last match
     of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
-    after it, open begins with `\\A`. force: text that brings an unfinished judgement to its
+    after it, open begins with `\\A`, and without a close the verdict ends its line. force: text that brings an unfinished judgement to its
     verdict.
     """
 

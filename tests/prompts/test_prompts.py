@@ -368,6 +368,16 @@ def test_evaluators_that_only_compare(name: str) -> None:
         pytest.param("critique-grader", "A: Feedback 1 is better.\nB: no", Verdict.FIRST, id="A"),
         pytest.param("critique-grader", "Choice B: the second", Verdict.SECOND, id="B inside"),
         pytest.param("critique-grader", "C: Neither.", Verdict.TIE, id="C"),
+        pytest.param("critique-grader", "**B: Feedback 2.**", Verdict.SECOND, id="bold line"),
+        pytest.param("critique-grader", "**B**: Feedback 2.", Verdict.SECOND, id="bold letter"),
+        pytest.param("critique-grader", "Answer: A: Feedback 1.", Verdict.FIRST, id="answer"),
+        pytest.param("critique-grader", "My choice is C: Neither.", Verdict.TIE, id="my choice"),
+        pytest.param("critique-grader", "I would choose option B: it", Verdict.SECOND, id="I"),
+        pytest.param("critique-grader", "Plan B: take the train.", None, id="a plan's name"),
+        pytest.param("critique-grader", "It says 'Plan B: the train'.", None, id="plan quoted"),
+        pytest.param("critique-grader", "Vitamin C: both name it.", None, id="vitamin"),
+        pytest.param("critique-grader", "A plan: B", None, id="article"),
+        pytest.param("critique-grader", "The answer to part A: 4.", None, id="part of a task"),
         pytest.param("critique-grader", "A: or B: who knows", None, id="two options"),
         pytest.param("critique-grader", "Let me see.\nA: the first", None, id="second line"),
         pytest.param("critique-grader", "Failed!", None, id="none"),
@@ -375,6 +385,30 @@ def test_evaluators_that_only_compare(name: str) -> None:
 )
 def test_what_other_evaluators_say(name: str, text: str, verdict: Verdict | None) -> None:
     parsed = parse_comparison(text, load_format(name))
+    assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        pytest.param("A", Verdict.FIRST, id="alone"),
+        pytest.param(" **B**.\nIt is exact.", Verdict.SECOND, id="alone on its line"),
+        pytest.param("A\n* It is exact.", Verdict.FIRST, id="a list follows"),
+        pytest.param("A is better.\nIt is exact.", Verdict.FIRST, id="said out"),
+        pytest.param("A better plan would be B", None, id="article"),
+        pytest.param("B. Plan B is the train.", None, id="an item of a list"),
+        pytest.param("A is worse than B", None, id="worse"),
+        pytest.param("A or B?", None, id="question"),
+        pytest.param("A?", None, id="in doubt"),
+    ],
+)
+def test_a_verdict_that_comes_first_ends_its_line(
+    tmp_path: Path, text: str, verdict: Verdict | None
+) -> None:
+    labels = {"first": ["A"], "second": ["B"]}
+    slot = OWN["pairwise"] | {"open": r"\A\s{0,3}", "labels": labels, "force": ""}
+    fmt = load_format(str(write_format(tmp_path / "first", changed("pairwise", slot))))
+    parsed = parse_comparison(text, fmt)
     assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
 
 
