@@ -277,6 +277,37 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         pytest.param(changed("scale.low", 5), ["scale", "5..5"], id="empty-scale"),
         pytest.param(changed("scale.low", -1), ["scale", "-1..5"], id="negative-scale"),
         pytest.param(changed("scale.high", "many"), ["scale", "high"], id="scale-not-a-number"),
+        pytest.param(
+            changed("scale.high", 100_000_000),
+            ["1..100000000", "at most 1000"],
+            id="scale-too-long",
+        ),
+        pytest.param(changed("scale.high", float("inf")), ["scale", "high"], id="endless-scale"),
+        pytest.param(changed("scale.high", float("nan")), ["scale", "high"], id="scale-to-nan"),
+        pytest.param(changed("scale.high", 1e300), ["at most 1000"], id="scale-to-1e300"),
+        pytest.param(
+            changed("scale", {"low": 1, "high": 501, "half_points": True}),
+            ["1..501", "at most 1000"],
+            id="half-points-too-many",
+        ),
+        pytest.param(
+            changed("scale", {"words": {f"w{n}": n for n in range(1001)}}),
+            ["1001 words", "at most 1000"],
+            id="words-too-many",
+        ),
+        pytest.param(
+            changed("scale", {"words": {"w" * 101: 1, "no": 0}}),
+            ["100 characters"],
+            id="word-too-long",
+        ),
+        pytest.param(
+            changed("pairwise.labels.tie", [f"t{n}" for n in range(1001)]),
+            ["pairwise", "1004 labels", "at most 1000"],
+            id="spellings-too-many",
+        ),
+        pytest.param(
+            changed("pairwise.labels.tie", ["t" * 101]), ["100 characters"], id="spelling-too-long"
+        ),
         pytest.param(changed("single.template", "no.txt"), ["no.txt"], id="no-template"),
         pytest.param(changed("single.system", "sys.txt"), ["sys.txt"], id="no-system"),
         pytest.param(
@@ -405,9 +436,9 @@ def test_what_other_evaluators_say(name: str, text: str, verdict: Verdict | None
 def test_a_verdict_that_comes_first_ends_its_line(
     tmp_path: Path, text: str, verdict: Verdict | None
 ) -> None:
-    labels = {"first": ["A"], "second": ["B"]}
-    slot = OWN["pairwise"] | {"open": r"\A\s{0,3}", "labels": labels, "force": ""}
-    fmt = load_format(str(write_format(tmp_path / "first", changed("pairwise", slot))))
+    data = changed("pairwise.open", r"\A\s{0,3}")
+    data["pairwise"]["labels"] = {"first": ["A"], "second": ["B"]}
+    fmt = load_format(str(write_format(tmp_path / "first", data)))
     parsed = parse_comparison(text, fmt)
     assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
 
