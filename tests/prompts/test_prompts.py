@@ -348,6 +348,40 @@ def test_template_that_is_not_utf8(tmp_path: Path) -> None:
         load_format(str(path))
 
 
+@pytest.mark.parametrize("key", ["template", "system"])
+@pytest.mark.parametrize("way", ["up", "absolute", "down and up", "link", "linked folder"])
+def test_a_template_outside_the_formats_folder_is_not_read(
+    key: str, way: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a secret {ask} {answer} {rule}", encoding="utf-8")
+    folder = tmp_path / "stars"
+    named = {
+        "up": "../secret.txt",
+        "absolute": str(secret),
+        "down and up": "parts/../../secret.txt",
+        "link": "link.txt",
+        "linked folder": "parts/out/secret.txt",
+    }[way]
+    path = write_format(folder, changed(f"single.{key}", named))
+    (folder / "parts").mkdir()
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "parts" / "out").symlink_to(tmp_path)
+    with pytest.raises(FormatError) as error:
+        load_format(str(path))
+    assert named in str(error.value) and "outside" in str(error.value)
+
+
+def test_templates_may_lie_anywhere_in_the_formats_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "stars"
+    write_format(folder, changed("single.template", "parts/one.txt"))
+    (folder / "of today").mkdir()
+    (folder / "one.txt").rename(folder / "of today" / "one.txt")
+    (folder / "parts").symlink_to("of today")  # as Kubernetes mounts a ConfigMap
+    (tmp_path / "linked").symlink_to(folder)
+    assert load_format(str(tmp_path / "linked")).texts["parts/one.txt"] == ONE
+
+
 def test_unknown_format_lists_those_there_are() -> None:
     with pytest.raises(FormatError, match="no judge format 'autoj-fr'") as error:
         load_format("autoj-fr")
