@@ -97,8 +97,8 @@ def _several(
 
 
 class _Reload:
-    """Puts the judge of the config file and its format, as they are now, in the place of the running
-    one."""
+    """Puts the judge of the config file, with its format, as they are now, in the place of the
+    running one."""
 
     def __init__(
         self,

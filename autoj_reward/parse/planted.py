@@ -38,7 +38,8 @@ _WORDS = (
 _HALF = re.compile(r"([0-9]+)\.5")
 _ADDED = (
     *("5", "point5", "点5", "點5", "12", "and12", "frac12"),
-    *("half", "andhalf", "andahalf", "and1half", "半", "个半", "個半", "分半"),
+    *("half", "andhalf", "andahalf", "and1half"),
+    *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
 )
 """What after a whole number adds a half. Of `1/2` only the digits are left once it is folded."""
 
