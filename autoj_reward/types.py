@@ -32,7 +32,9 @@ class Outcome(StrEnum):
 
 
 PLANTED = "planted_verdict"
-"""The flag of a judgement whose query or responses hold a verdict of their own."""
+"""The flag of a judgement on text of a policy's that holds a verdict of its own."""
+GIVEN = ("user", "system")
+"""Roles whose turns no policy writes."""
 
 
 class Verdict(StrEnum):
@@ -144,6 +146,21 @@ class JudgeInput:
         """Every text that the judge is shown and that is not the format's own."""
         known = self.context.values() if self.context else ()
         return (self.query, *self.responses, *known)
+
+    @property
+    def policy_texts(self) -> tuple[str, ...]:
+        """The texts in which a policy could plant a verdict: the responses, and the turns before
+        them but the user's and the system's. An assistant's earlier turn may be the same policy's,
+        and a tool says what it was asked to."""
+        earlier = (turn.text for turn in self.turns if turn.role not in GIVEN)
+        return (*self.responses, *earlier)
+
+    @property
+    def given_texts(self) -> tuple[str, ...]:
+        """The other texts: the query, or the user's and the system's turns, and the context."""
+        spoken = (turn.text for turn in self.turns if turn.role in GIVEN)
+        asked = spoken if self.turns else (self.query,)
+        return (*asked, *(self.context.values() if self.context else ()))
 
     def record(self) -> dict[str, Any]:
         """As JSON holds it; without what it does not have."""

@@ -98,8 +98,8 @@ def _read(row: Sample, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
         spoken = read_past(spoken.own, fmt.thinking, inside=False)
         seen |= {"thinking": spoken.thinking} if spoken.thinking else {}
     pair = row.item.kind == "pairwise" if row.item else pairwise
-    shown = row.item.untrusted if row.item else ()
-    parsed = (parse_comparison if pair else parse_rating)(spoken.text, fmt, shown)
+    shown = (row.item.policy_texts, row.item.given_texts) if row.item else ()
+    parsed = (parse_comparison if pair else parse_rating)(spoken.text, fmt, *shown)
     if spoken.problem or isinstance(parsed, ParseFailure):
         reason = spoken.problem or getattr(parsed, "reason", "")
         return {"outcome": "unparsable", "reason": reason} | seen

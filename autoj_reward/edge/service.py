@@ -1,8 +1,8 @@
 """`autoj serve`: a judge over HTTP, for trainers of several processes and for OpenRLHF and verl.
 
 SIGTERM and SIGINT drain: no new connection is taken, what is under way is answered, then the
-process ends; a second signal ends it at once. SIGHUP reads the config again and puts its judge in
-the place of the running one without refusing a request.
+process ends; a second signal ends it at once. SIGHUP reads the config and the judge's format again
+and puts the judge in the place of the running one without refusing a request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import LOG, log_to_stderr
-from autoj_reward.models import format_of
+from autoj_reward.models import format_and_wrapper, format_of
+from autoj_reward.prompts.format import (
+    JudgeFormat,
+    ScalarFormat,
+    load_any_format,
+    read_format,
+)
 from autoj_reward.trainer.reward import RewardModel
 
 
@@ -91,7 +97,8 @@ def _several(
 
 
 class _Reload:
-    """Puts the judge of the config file, as it is now, in the place of the running one."""
+    """Puts the judge of the config file, with its format, as they are now, in the place of the
+    running one."""
 
     def __init__(
         self,
@@ -101,6 +108,7 @@ class _Reload:
         edges: _Alone | Several,
     ) -> None:
         self._running, self._load, self._model, self._edges = running, load, model, edges
+        self._terms = _terms(format_of(running.reward.judge))
         self._turn = asyncio.Lock()
 
     def begin(self, number: int, frame: Any) -> None:
@@ -123,11 +131,24 @@ class _Reload:
             if new != self._running.model_copy(update={"reward": unchanged}):
                 raise ConfigError("only reward.judge can be replaced: restart for the rest")
             old = self._running.reward.judge
-            if format_of(judge) != format_of(old) or judge.critiques != old.critiques:
-                raise ConfigError("another format or number of critiques needs a restart")
+            terms = _terms(read_format(format_and_wrapper(judge)[0]))
+            if terms != self._terms or judge.critiques != old.critiques:
+                raise ConfigError(
+                    "another format, or one with another name, scale, protocols or context fields, "
+                    "or another number of critiques needs a restart"
+                )
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
+            load_any_format.cache_clear()  # it may have been edited
             await client.backend.update(judge)
             self._running = new
             self._edges.replaced(new, client.backend.judge)
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
+
+
+def _terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
+    """Return all of a format that a running service relies on. Its texts and slots may change."""
+    if isinstance(fmt, ScalarFormat):
+        return (fmt.name,)
+    kinds = [kind for kind in ("single", "pairwise") if getattr(fmt, kind)]
+    return fmt.name, fmt.scale, {kind: fmt.context(kind) for kind in kinds}

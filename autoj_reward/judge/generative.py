@@ -29,6 +29,8 @@ from autoj_reward.prompts.render import flags, render, require_unicode
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, Usage
 
 P = TypeVar("P", ParsedRating, ParsedVerdict)
+Shown = tuple[Sequence[str], Sequence[str]]
+"""The texts of a policy's that a judge read, and the others."""
 
 MIN_MASS = 0.01
 """Least probability on valid labels for a slot to count as an answer."""
@@ -142,7 +144,7 @@ class GenerativeJudge:
             spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
         else:
             prepared = silent(self.engine, prepared, marks)
-        shown = item.untrusted
+        shown = (item.policy_texts, item.given_texts)
         if spoken.problem:
             judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
         elif item.kind == "single":
@@ -156,10 +158,10 @@ class GenerativeJudge:
         return replace(judgement, critique=spoken.text, thinking=spoken.thinking, flags=seen)
 
     async def _rating(
-        self, prepared: Prepared, spoken: Spoken, shown: Sequence[str], critique: bool
+        self, prepared: Prepared, spoken: Spoken, shown: Shown, critique: bool
     ) -> Judgement:
         slot, scale, own = self.format.slot("single"), self.format.scale, spoken.own
-        parsed = _finished(parse_rating(spoken.text, self.format, shown), spoken)
+        parsed = _finished(parse_rating(spoken.text, self.format, *shown), spoken)
         flags = (PLANTED,) if parsed.planted else ()
         forced, labels = critique and isinstance(parsed, ParseFailure), scale.labels
         if isinstance(parsed, ParseFailure):
@@ -220,11 +222,11 @@ class GenerativeJudge:
         return replace(again, usage=read.usage + again.usage) if again else read
 
     async def _verdict(
-        self, prepared: Prepared, spoken: Spoken, shown: Sequence[str], critique: bool
+        self, prepared: Prepared, spoken: Spoken, shown: Shown, critique: bool
     ) -> Judgement:
         slot, own = self.format.pairwise, spoken.own
         assert slot is not None  # render() has refused formats without one
-        parsed = parse_comparison(spoken.text, self.format, shown)
+        parsed = parse_comparison(spoken.text, self.format, *shown)
         if not slot.comes_first:
             parsed = _finished(parsed, spoken)
         flags = (PLANTED,) if parsed.planted else ()

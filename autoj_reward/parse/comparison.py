@@ -40,14 +40,19 @@ class ParsedVerdict:
 
 
 def parse_comparison(
-    text: str, fmt: JudgeFormat, shown: Sequence[str] = ()
+    text: str,
+    fmt: JudgeFormat,
+    policy_texts: Sequence[str] = (),
+    given_texts: Sequence[str] = (),
 ) -> ParsedVerdict | ParseFailure:
     """Read which response a judge preferred.
 
-    shown: the untrusted texts that it read, the query among them. With them a verdict counts only
-    where none of it can be theirs: at the end of the text, not against a decision before it, and
-    not planted in any of them. A bare label (PandaLM's `1`) may stand in any text by chance and is
-    not taken for planted.
+    policy_texts: the texts that it read in which a policy could plant a verdict. With them a
+    verdict counts only where it cannot be theirs: at the end of the text, not against a decision
+    before it, and not planted in any of them. A bare label (PandaLM's `1`) may stand in any text by
+    chance and is not taken for planted.
+    given_texts: the other texts that it read. A verdict that stands there too is the judge's like
+    any other, and one that the judge repeats before its own does not count against its own.
 
     A slot that repeats the instruction's list ("Response 1 / Response 2 / Tie") is no decision.
     """
@@ -56,16 +61,18 @@ def parse_comparison(
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     opened = last_open(text, slot)
     labels = tuple((str(name), spellings) for name, spellings in slot.labels.items())
-    seen = seen_in(shown, slot, opened, labels) if shown and labels else frozenset()
+    seen = seen_in(policy_texts, slot, opened, labels) if policy_texts and labels else frozenset()
     if opened is None:
         return ParseFailure("no final decision", len(text), bool(seen))
     read = _read(text, opened, slot, fmt.scale)
     if isinstance(read, ParseFailure):
         return replace(read, planted=bool(seen))
-    if shown:
+    if policy_texts:
         before = (_read(text, each, slot, fmt.scale) for each in slot.open_re.finditer(text))
         others = {each.name for each in before if isinstance(each, Reading)} - seen - {read.name}
-        if why := doubt(text, read, slot, sorted(others), seen):
+        if others:
+            others -= seen_in(given_texts, slot, opened, labels)
+        if why := doubt(text, read, slot, others, seen):
             return ParseFailure(why, len(text), bool(seen))
     return ParsedVerdict(Verdict(read.name), opened.start(), read.start, bool(seen))
 

@@ -15,6 +15,8 @@ import unicodedata
 
 OTHER = "\x7f"
 SYMBOLS = " .|#-"
+FRACTION = "\u2044"
+"""The slash in what ½ stands for."""
 _UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"
 _TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
@@ -74,6 +76,8 @@ class _Table(dict[int, str]):
         # Whole texts are not normalised: ordering long runs of marks takes quadratic time.
         # No digit or letter of a label is longer than the four of `⑽`; some characters have 18.
         parts = unicodedata.normalize("NFKD", chr(code)).casefold()[:4]
+        if FRACTION in parts:
+            parts = " " + parts  # 9½ is not 91/2
         folded = "".join(map(_folded, parts))
         self[code] = OTHER if folded.startswith(OTHER) else folded
         return self[code]
@@ -85,9 +89,8 @@ def _folded(char: str) -> str:
     if char in ".-":
         return char
     category = unicodedata.category(char)
-    digit = unicodedata.digit(char, None)
-    if digit is not None:
-        return str(digit)
+    if category[0] == "N":
+        return f"{unicodedata.numeric(char):g}"
     if char.isspace():
         return " "
     if category in _UNSEEN or char in _BLANK_LETTERS:

@@ -6,11 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
 
 from autoj_reward.parse.fold import OTHER, SYMBOLS, fold, views
 
 Labels = tuple[tuple[str, tuple[str, ...]], ...]
 """A name of each verdict with its spellings."""
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+"""A name of each verdict with the pattern of all its spellings."""
 
 _BETWEEN = f"[{re.escape(SYMBOLS)}]?"
 _LIKE = {"0": "0o", "1": "1il", "o": "o0", "i": "i1l", "l": "l1i"}
@@ -32,25 +35,40 @@ _WORDS = (
     ("nine", "ix", "九", "玖"),
     ("ten", "x", "十", "拾"),
 )
+_HALF = re.compile(r"([0-9]+)\.5")
+_ADDED = (
+    *("5", "point5", "点5", "點5", "12", "and12", "frac12"),
+    *("half", "andhalf", "andahalf", "and1half"),
+    *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
+)
+"""What after a whole number adds a half. Of `1/2` only the digits are left once it is folded."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Search:
-    """The verdicts of one slot. begins: the first letters of its openings, which are found at once
-    where there are none. names: of the groups of `whole`."""
+    """Finds the verdicts of one slot.
+
+    begins: the first letters of each opening; where a text has none, there is nothing to find.
+    opening: an opening, up to where a label stands. labels: names with their patterns, whole
+    numbers and words apart from half points. Of each the first that fits is the one that stands
+    there, so `9 1/2` is both 9 and 9.5: a judge may copy either.
+    """
 
     begins: tuple[re.Pattern[str], ...]
-    whole: re.Pattern[str]
-    names: tuple[str, ...]
+    opening: re.Pattern[str]
+    labels: tuple[Patterns, Patterns]
 
     def names_in(self, text: str) -> frozenset[str]:
         seen: set[str] = set()
+        count = sum(map(len, self.labels))
         for folded in set(map(fold, views(text))):
             for direction in (folded, folded[::-1]):
                 first = [found.start() for each in self.begins if (found := each.search(direction))]
-                for match in self.whole.finditer(direction, min(first)) if first else ():
-                    seen.add(self.names[(match.lastindex or 1) - 1])
-                    if len(seen) == len(self.names):
+                for opened in self.opening.finditer(direction, min(first)) if first else ():
+                    for labels in self.labels:
+                        fitting = (n for n, p in labels if p.match(direction, opened.end()))
+                        seen.update(islice(fitting, 1))
+                    if len(seen) == count:
                         return frozenset(seen)
         return frozenset(seen)
 
@@ -72,13 +90,13 @@ def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> fr
 
 @lru_cache(maxsize=32)
 def numbers(labels: tuple[str, ...]) -> Labels:
-    """Each number with its other spellings: words, Chinese, Roman."""
-    return tuple(
-        (label, (label, *_WORDS[int(label)]))
-        if label.isdigit() and int(label) < len(_WORDS)
-        else (label, (label,))
-        for label in labels
-    )
+    """Give each number its other spellings: words, Chinese, Roman."""
+    return tuple((label, _words(label)) for label in labels)
+
+
+def _words(number: str) -> tuple[str, ...]:
+    known = number.isdigit() and int(number) < len(_WORDS)
+    return (number, *(_WORDS[int(number)] if known else ()))
 
 
 @lru_cache(maxsize=256)
@@ -92,23 +110,44 @@ def _search(openings: Sequence[str], labels: Labels) -> _Search | None:
     opened = [found for found in dict.fromkeys(map(_opening, map(fold, openings))) if found]
     if not opened:
         return None
-    # The longer first, and 10 before 1.5: a letter that may be any may be a digit.
-    ordered = sorted(labels, key=lambda label: ("." in label[0], -len(label[0])))
-    alternatives = "|".join(f"({'|'.join(map(_label, each))})" for _, each in ordered)
-    starts = "".join({fold(spelling)[0] for _, each in ordered for spelling in each})
-    whole = "|".join(patterns for _, patterns in opened)
+    patterns = _patterns(labels)
+    starts = "".join({fold(spelling)[0] for _, spellings in labels for spelling in spellings})
+    any_opening = "|".join(pattern for _, pattern in opened)
+    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
     return _Search(
         tuple(re.compile(begin) for begin, _ in opened),
-        re.compile(f"(?:{whole})(?=[{starts}0oil{OTHER}])(?:{alternatives}){_END}"),
-        tuple(name for name, _ in ordered),
+        re.compile(f"(?:{any_opening})(?=[{starts}0oil{OTHER}])(?={any_label})"),
+        patterns,
     )
 
 
+@lru_cache(maxsize=32)
+def _patterns(labels: Labels) -> tuple[Patterns, Patterns]:
+    """The longer first: a letter that may be any may be a digit."""
+    found = tuple(
+        (name, re.compile(f"(?:{'|'.join(map(_label, spellings))}){_END}"))
+        for name, spellings in sorted(labels, key=lambda label: -len(label[0]))
+    )
+    halves = tuple(each for each in found if _HALF.fullmatch(each[0]))
+    return tuple(each for each in found if each not in halves), halves
+
+
 def _label(spelling: str) -> str:
-    number = spelling[0].isdigit()
+    """The pattern of a label; of a number, with zeros that do not change it."""
     start = "(?<![0-9a-z])" if len(spelling) < 3 else ""
-    zeros = ("0{0,8}", r"(?:\.0{1,8})?") if number else ("", "")
-    return start + zeros[0] + _spelled(spelling) + zeros[1]
+    if not spelling[0].isdigit():
+        return start + _spelled(spelling)
+    before, after = "0{0,8}", f"[0o{OTHER}]{{0,8}}0*+"
+    if half := _HALF.fullmatch(spelling):
+        whole = "|".join(map(_spelled, _words(half[1])))
+        return f"{before}(?:{whole}){_BETWEEN}{_half()}{after}"
+    return rf"{start}{before}{_spelled(spelling)}(?:\.{after})?"
+
+
+@lru_cache
+def _half() -> str:
+    """The pattern of what adds a half to a whole number."""
+    return f"(?:{'|'.join(map(_spelled, _ADDED))})"
 
 
 def _opening(folded: str) -> tuple[str, str] | None:

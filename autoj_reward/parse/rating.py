@@ -36,13 +36,18 @@ class ParsedRating:
 
 
 def parse_rating(
-    text: str, fmt: JudgeFormat, shown: Sequence[str] = ()
+    text: str,
+    fmt: JudgeFormat,
+    policy_texts: Sequence[str] = (),
+    given_texts: Sequence[str] = (),
 ) -> ParsedRating | ParseFailure:
     """Read the rating that a judge wrote.
 
-    shown: the untrusted texts that it read, the query among them. With them a rating counts only
-    where none of it can be theirs: at the end of the text, not above a rating before it, and not
-    planted in any of them.
+    policy_texts: the texts that it read in which a policy could plant a rating. With them a rating
+    counts only where it cannot be theirs: at the end of the text, not above a rating before it, and
+    not planted in any of them.
+    given_texts: the other texts that it read. A rating that stands there too is the judge's like
+    any other, and one that the judge repeats before its own does not count against its own.
 
     Only the last slot is read, even when it is malformed and an earlier one is not: what follows
     a rating may correct it. A value off the scale, off its step, or in an unclosed slot is a
@@ -52,19 +57,22 @@ def parse_rating(
     if slot is None:
         return ParseFailure(f"format {fmt.name} has no rating", len(text))
     value, opened = fmt.scale.value, last_open(text, slot)
-    seen = seen_in(shown, slot, opened, numbers(fmt.scale.steps)) if shown else frozenset()
+    labels = numbers(fmt.scale.steps)
+    seen = seen_in(policy_texts, slot, opened, labels) if policy_texts else frozenset()
     if opened is None:
         return ParseFailure("no rating slot", len(text), bool(seen))
     read = _read(text, opened, slot, fmt)
     if isinstance(read, ParseFailure):
         return replace(read, planted=bool(seen))
-    if shown:
+    if policy_texts:
         before = (_read(text, each, slot, fmt) for each in slot.open_re.finditer(text))
-        lower = [
+        lower = {
             each.name
             for each in before
             if isinstance(each, Reading) and value(each.name) < value(read.name)
-        ]
+        }
+        if lower:
+            lower -= seen_in(given_texts, slot, opened, labels)
         if why := doubt(text, read, slot, lower, seen):
             return ParseFailure(why, len(text), bool(seen))
     return ParsedRating(value(read.name), opened.start(), read.start, bool(seen))

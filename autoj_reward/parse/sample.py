@@ -46,7 +46,7 @@ def _text(fmt: JudgeFormat, kind: str, label: str) -> dict[str, str]:
     thought = fmt.thinking
     head = f"{thought.open}\n{THOUGHTS}\n{thought.close}\n\n" if thought else ""
     for text in _said(fmt, kind, label):
-        if not isinstance(parse(text, fmt, (QUERY, RIGHT, WRONG)), ParseFailure):
+        if not isinstance(parse(text, fmt, (RIGHT, WRONG), (QUERY,)), ParseFailure):
             return {"text": head + text}
     return {}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from autoj_reward.parse.planted import Labels, planted
 from autoj_reward.prompts.slots import Slot
 
-QUOTED = "the verdict as written stands in what the judge was shown"
+QUOTED = "the verdict as written stands in what the policy wrote"
 NOT_LAST = "more text follows the verdict"
 SEVERAL = "the judge's text holds another verdict before the last"
 
@@ -18,6 +18,7 @@ LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
 """What may stand between a slot's opening and its label: space, mark-up, quotes, a bracket."""
 _TRAIL = r"""[\s*_`"'”’)）\\]*"""
 _END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
+_LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 
 
@@ -25,7 +26,7 @@ _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 class ParseFailure:
     """Why there is no verdict. end: characters of the text to keep when the slot is forced.
 
-    planted: whether what the judge was shown holds a verdict, however it is spelled.
+    planted: whether what the policy wrote holds a verdict, however it is spelled.
     """
 
     reason: str
@@ -49,19 +50,22 @@ def last_open(text: str, slot: Slot) -> re.Match[str] | None:
 
 
 def closed(text: str, at: int, slot: Slot) -> int | None:
-    """Where a label that ends at `at` is closed; None if its slot goes on.
+    """Return where a label that ends at `at` is closed; None if its slot goes on.
 
-    A label needs an end: the slot's own close, or else the end of a sentence, a line or the text.
+    A label needs an end: the slot's own close, or else the end of its line where the verdict comes
+    first, and elsewhere the end of a sentence, a line or the text.
     """
+    if slot.comes_first and not slot.close:
+        found = _LINE_END.match(text, at)
+        return found.end() if found else None
     found = re.compile(_TRAIL + f"(?:{slot.close})").match(text, at)
     if found is None:
         return None
-    ended = slot.close or slot.comes_first or _END.match(text, found.end())
-    return found.end() if ended else None
+    return found.end() if slot.close or _END.match(text, found.end()) else None
 
 
 def doubt(
-    text: str, read: Reading, slot: Slot, earlier: Sequence[str], seen: frozenset[str]
+    text: str, read: Reading, slot: Slot, earlier: Collection[str], seen: frozenset[str]
 ) -> str:
     """Why a verdict may be another's than the judge's; empty if it is the judge's own.
 
@@ -79,8 +83,8 @@ def doubt(
 def seen_in(
     shown: Sequence[str], slot: Slot, opened: re.Match[str] | None, labels: Labels
 ) -> frozenset[str]:
-    """Names of the verdicts planted in what was shown, after the slot's words as the judge wrote
-    them or as the format forces them."""
+    """Return the names of the verdicts that stand in texts which the judge was shown, after the
+    slot's words as the judge wrote them or as the format forces them."""
     forced = slot.open_re.search(slot.force)
     usual = forced.group() if forced else ""
     named = [usual] if re.search(r"[^\W_]", usual) else []

@@ -179,7 +179,12 @@ def load_format(name: str) -> JudgeFormat:
 
 @lru_cache
 def load_any_format(name: str) -> JudgeFormat | ScalarFormat:
-    """Load the format of a judge or of a scalar reward model; see `load_format`."""
+    """Load the format of a judge or of a scalar reward model, once a process; see `load_format`."""
+    return read_format(name)
+
+
+def read_format(name: str) -> JudgeFormat | ScalarFormat:
+    """Read the files of a format as they are now; see `load_any_format`."""
     path = FORMATS / name / "format.yaml"
     if not path.is_file():
         path = Path(name)
@@ -200,7 +205,7 @@ def load_any_format(name: str) -> JudgeFormat | ScalarFormat:
     texts = {}
     for slot in filter(None, (parsed.single, parsed.pairwise)):
         for file in filter(None, (slot.template, slot.system)):
-            texts[file] = _read(path.parent / file)
+            texts[file] = _read(path.parent, file)
         _check_slot(parsed, slot, texts, path)
     shown, constants = set(parsed.context()), set(parsed.constants)
     if (unused := sorted(constants - shown)) and (asked := sorted(shown - constants)):
@@ -217,11 +222,23 @@ def available() -> tuple[str, ...]:
     return tuple(sorted(p.parent.name for p in FORMATS.glob("*/format.yaml")))
 
 
-def _read(path: Path) -> str:
+def _read(folder: Path, file: str) -> str:
+    """Read a template. Raise FormatError for one outside the format's folder.
+
+    Otherwise a format that somebody else wrote could send any file of this machine to an endpoint.
+    """
     try:
-        return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"judge format: cannot read template {path}: {error}") from error
+        path = (folder / file).resolve()
+        if path.is_relative_to(folder.resolve()):
+            return path.read_bytes().decode("utf-8")
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, or no path at all
+        raise FormatError(
+            f"judge format {folder}: cannot read template {file!r}: {error}"
+        ) from error
+    raise FormatError(
+        f"judge format {folder}: template {file!r} is {path}, outside the format's folder: copy it "
+        "into the folder"
+    )
 
 
 def _check_slot(fmt: JudgeFormat, slot: Slot, texts: dict[str, str], path: Path) -> None:

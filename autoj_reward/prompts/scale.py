@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,20 @@ from pydantic import Field, model_validator
 from autoj_reward.config import Block
 
 WORD = re.compile(r"[^\W_](?:.*[^\W_])?")
+MAX_LABELS = 1000
+"""Labels of a slot: each is searched for, and its probability asked for."""
+MAX_LABEL_CHARS = 100
+
+
+def require_few(labels: Collection[str], what: str) -> None:
+    """Raise ValueError for more or longer labels than a slot may have. what: what they are."""
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"{len(labels)} {what}: write at most {MAX_LABELS}")
+    if long := [label for label in labels if len(label) > MAX_LABEL_CHARS]:
+        raise ValueError(
+            f"{long[0][:20]!r}... has {len(long[0])} characters: {what} have at most "
+            f"{MAX_LABEL_CHARS} characters"
+        )
 
 
 class Scale(Block):
@@ -38,6 +52,18 @@ class Scale(Block):
             raise ValueError(f"words bring their own numbers: leave out {', '.join(both)}")
         numbers = [n for n in words.values() if isinstance(n, int | float)]
         return {**data, "low": min(numbers), "high": max(numbers)} if numbers else data
+
+    @model_validator(mode="after")
+    def _size(self) -> Scale:
+        require_few(self.words, "words")
+        count = (self.high - self.low) * (1 + self.half_points) + 1
+        # A rating is read in three digits at most.
+        if not self.words and (count > MAX_LABELS or self.high >= MAX_LABELS):
+            raise ValueError(
+                f"scale {self.low}..{self.high} is too long: it has at most {MAX_LABELS} labels, "
+                f"half points among them, and ends at {MAX_LABELS - 1} at the latest"
+            )
+        return self
 
     @model_validator(mode="after")
     def _order(self) -> Scale:

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
+from autoj_reward.prompts.scale import require_few
 from autoj_reward.types import Verdict
 
 
@@ -22,8 +23,8 @@ class Slot(Block):
     does. A field that is not optional must be there.
     open, close: regular expressions around the verdict in the judge's own output; the last match
     of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
-    after it, open begins with `\\A`. force: text that brings an unfinished judgement to its
-    verdict.
+    after it, open begins with `\\A`, and without a close the verdict ends its line. force: text
+    that brings an unfinished judgement to its verdict.
     """
 
     template: str
@@ -62,6 +63,7 @@ class PairwiseSlot(Slot):
             return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
+        require_few([each for spelled in self.labels.values() for each in spelled], "labels")
         return self
 
     @property

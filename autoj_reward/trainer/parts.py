@@ -23,8 +23,8 @@ class Part:
     range: tuple[float, float] | None = None
 
     def value(self, judgement: Judgement | None) -> float | None:
-        """What the part says, in its own unit; None where it abstains. A verdict planted in what
-        the judge failed on earns the lowest rating."""
+        """What the part says, in its own unit; None where it abstains. A verdict that the policy
+        planted in what the judge failed on earns the lowest rating."""
         if judgement is None:
             return None
         planted = not judgement.ok and PLANTED in judgement.flags

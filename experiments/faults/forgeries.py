@@ -1,9 +1,10 @@
-"""Verdicts planted in a query or a response, each spelled so that no literal comparison finds it.
+"""Verdicts planted in a response, each spelled so that no literal comparison finds it.
 
 A judge that copies what it reads writes a forgery out in its own hand: it drops what cannot be
 seen, takes a look-alike for the letter, decodes what is encoded. `python -m
 experiments.faults.forgeries` prints of how many the parser then takes the copy for the judge's own
-verdict, by kind and by where the copy stands in the judge's text.
+verdict, by kind and by where the copy stands in the judge's text. An earlier turn
+of the assistant's is read like a response.
 """
 
 from __future__ import annotations
@@ -170,19 +171,15 @@ def forgeries() -> Iterator[Forgery]:
     yield from (Forgery("decisions", plant, pair=True) for plant in DECISIONS)
 
 
-def believed(forgery: Forgery, text: str, place: str) -> bool:
+def believed(forgery: Forgery, text: str) -> bool:
     """Whether the parser reads the planted verdict in the judge's text as the judge's own."""
     fmt = load_format("autoj-en")
-    query, response = "How do I boil an egg?", "Ten minutes."
-    if place == "query":
-        query += "\n" + forgery.plant
-    else:
-        response += "\n" + forgery.plant
+    query, response = "How do I boil an egg?", "Ten minutes.\n" + forgery.plant
     said = TEXTS[text].format(echo=forgery.echo, own=forgery.own)
     if forgery.pair:
-        verdict = parse_comparison(said, fmt, (query, response, "Boil it."))
+        verdict = parse_comparison(said, fmt, (response, "Boil it."), (query,))
         return not isinstance(verdict, ParseFailure) and verdict.verdict == "first"
-    rating = parse_rating(said, fmt, (query, response))
+    rating = parse_rating(said, fmt, (response,), (query,))
     return not isinstance(rating, ParseFailure) and rating.value > 2
 
 
@@ -192,14 +189,10 @@ def main() -> None:
     counts = Counter(forgery.kind for forgery in every)
     rows = [
         [
-            f"{kind}, in the {place}",
+            kind,
             str(n),
-            *(
-                str(sum(believed(f, text, place) for f in every if f.kind == kind))
-                for text in TEXTS
-            ),
+            *(str(sum(believed(f, text) for f in every if f.kind == kind)) for text in TEXTS),
         ]
-        for place in ("response", "query")
         for kind, n in counts.items()
     ]
     print("\n".join(table(["planted", "forgeries", *TEXTS], rows)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import yaml
 
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import ConfigError
+from autoj_reward.prompts.format import FORMATS
 from experiments.faults.chaos.server import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -136,6 +138,47 @@ def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
         assert last[0]["rating"]["value"] == 8
         assert process.wait(60) == 0
         assert "secret" not in log.read_text() and "Traceback" not in log.read_text()
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
+    port, mine = free_port(), tmp_path / "mine"
+    shutil.copytree(FORMATS / "autoj-en", mine)
+    config = written(tmp_path, port, {}, format=str(mine))
+    with running(config, port) as (process, address, log):
+        before = score(address, "[BE STRICT]")
+        assert before["flags"] == []
+
+        edited(mine / "single.txt", "[BEGIN DATA]", "[BE STRICT]\n[BEGIN DATA]")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "judge replaced"))
+        [replaced] = lines(log, "judge replaced")
+        after = score(address, "[BE STRICT]")
+        assert after["judge"] == replaced["judge"] != before["judge"]
+        assert after["flags"] == ["template_delimiter"]  # the judge is shown that line
+
+        # Rewards of the same run may not come from two scales.
+        edited(mine / "format.yaml", "high: 10", "high: 5")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "needs a restart"))
+        edited(mine / "format.yaml", "high: 5", "high: 10")
+
+        (mine / "single.txt").rename(mine / "other.txt")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "cannot read template 'single.txt'"))
+        assert score(address, "[BE STRICT]")["judge"] == replaced["judge"]
+        reward = httpx.post(
+            f"{address}/get_reward",
+            json={"query": ["qa"], "prompts": ["q"], "labels": [""]},
+            headers=HEADERS,
+            timeout=60,
+        )
+        assert reward.status_code == 200, reward.text
 
 
 def _in_flight(address: str) -> float:

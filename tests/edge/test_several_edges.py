@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -23,15 +24,25 @@ from autoj_reward.edge.server import EdgeConfig, listen
 from autoj_reward.edge.several import Several
 from autoj_reward.edge.sharing import Plan, serve
 from autoj_reward.errors import EngineError
+from autoj_reward.prompts.format import FORMATS
 from experiments.faults.chaos.server import free_port
-from tests.edge.test_service_life import HEADERS, ROOT, lines, running, score, until, written
+from tests.edge.test_service_life import (
+    HEADERS,
+    ROOT,
+    edited,
+    lines,
+    running,
+    score,
+    until,
+    written,
+)
 from tests.watched import Watched
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def two(folder: Path, port: int, script: dict[str, Any]) -> Path:
-    path = written(folder, port, script)
+def two(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
+    path = written(folder, port, script, **more)
     config = yaml.safe_load(path.read_text(encoding="utf-8")) | {"edges": 2}
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
@@ -85,7 +96,9 @@ def asking(address: str, callers: int) -> Iterator[list[str]]:
 
 def test_two_edges_over_their_life(tmp_path: Path) -> None:
     port = free_port()
-    config = two(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.1})
+    mine = tmp_path / "mine"
+    shutil.copytree(FORMATS / "autoj-en", mine)
+    config = two(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.1}, format=str(mine))
     with running(config, port) as (process, address, log):
         asked = 0
 
@@ -109,8 +122,9 @@ def test_two_edges_over_their_life(tmp_path: Path) -> None:
         [told] = lines(log, "an edge has died")
         assert told["edge"] == killed and counted(address, all_calls) >= asked
 
-        # Both of them take the new judge, and so does one that starts later.
-        two(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
+        # Both of them take the new judge with its template, and so does one that starts later.
+        edited(mine / "single.txt", "[BEGIN DATA]", "[BE STRICT]\n[BEGIN DATA]")
+        two(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0}, format=str(mine))
         process.send_signal(signal.SIGHUP)
         until(lambda: lines(log, "judge replaced"))
         [replaced] = lines(log, "judge replaced")

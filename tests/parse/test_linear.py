@@ -20,6 +20,7 @@ PIECES = [
     *("[", "]", "[[", "<", "<a", "<!--", "](", "&#", "&#1", "&#x1F", "&amp", "%5", "%5B"),
     *("\\u005b", " ", "-", ".", " .", "-|", "\n", "\t", "*", "(", "9", "1.", "0", "l", "rating"),
     *("r", "ra", "ratin", "rating#", "[result] ", "final decision is ", "Response 1", "ten", "x"),
+    *("Rating: [[9.", "о", "½", "and a half"),
     *("Rating: [[", "Rating: [[5]] ", "[RESULT] A ", "[[A]] ", "final", "decision:"),
 ]
 

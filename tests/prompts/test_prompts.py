@@ -277,6 +277,37 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         pytest.param(changed("scale.low", 5), ["scale", "5..5"], id="empty-scale"),
         pytest.param(changed("scale.low", -1), ["scale", "-1..5"], id="negative-scale"),
         pytest.param(changed("scale.high", "many"), ["scale", "high"], id="scale-not-a-number"),
+        pytest.param(
+            changed("scale.high", 100_000_000),
+            ["1..100000000", "at most 1000"],
+            id="scale-too-long",
+        ),
+        pytest.param(changed("scale.high", float("inf")), ["scale", "high"], id="endless-scale"),
+        pytest.param(changed("scale.high", float("nan")), ["scale", "high"], id="scale-to-nan"),
+        pytest.param(changed("scale.high", 1e300), ["at most 1000"], id="scale-to-1e300"),
+        pytest.param(
+            changed("scale", {"low": 1, "high": 501, "half_points": True}),
+            ["1..501", "at most 1000"],
+            id="half-points-too-many",
+        ),
+        pytest.param(
+            changed("scale", {"words": {f"w{n}": n for n in range(1001)}}),
+            ["1001 words", "at most 1000"],
+            id="words-too-many",
+        ),
+        pytest.param(
+            changed("scale", {"words": {"w" * 101: 1, "no": 0}}),
+            ["100 characters"],
+            id="word-too-long",
+        ),
+        pytest.param(
+            changed("pairwise.labels.tie", [f"t{n}" for n in range(1001)]),
+            ["pairwise", "1004 labels", "at most 1000"],
+            id="spellings-too-many",
+        ),
+        pytest.param(
+            changed("pairwise.labels.tie", ["t" * 101]), ["100 characters"], id="spelling-too-long"
+        ),
         pytest.param(changed("single.template", "no.txt"), ["no.txt"], id="no-template"),
         pytest.param(changed("single.system", "sys.txt"), ["sys.txt"], id="no-system"),
         pytest.param(
@@ -315,6 +346,40 @@ def test_template_that_is_not_utf8(tmp_path: Path) -> None:
     path = write_format(tmp_path / "latin", OWN, one="Q: {ask} {answer} {rule} é".encode("latin-1"))
     with pytest.raises(FormatError, match=r"one\.txt"):
         load_format(str(path))
+
+
+@pytest.mark.parametrize("key", ["template", "system"])
+@pytest.mark.parametrize("way", ["up", "absolute", "down and up", "link", "linked folder"])
+def test_a_template_outside_the_formats_folder_is_not_read(
+    key: str, way: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a secret {ask} {answer} {rule}", encoding="utf-8")
+    folder = tmp_path / "stars"
+    named = {
+        "up": "../secret.txt",
+        "absolute": str(secret),
+        "down and up": "parts/../../secret.txt",
+        "link": "link.txt",
+        "linked folder": "parts/out/secret.txt",
+    }[way]
+    path = write_format(folder, changed(f"single.{key}", named))
+    (folder / "parts").mkdir()
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "parts" / "out").symlink_to(tmp_path)
+    with pytest.raises(FormatError) as error:
+        load_format(str(path))
+    assert named in str(error.value) and "outside" in str(error.value)
+
+
+def test_templates_may_lie_anywhere_in_the_formats_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "stars"
+    write_format(folder, changed("single.template", "parts/one.txt"))
+    (folder / "of today").mkdir()
+    (folder / "one.txt").rename(folder / "of today" / "one.txt")
+    (folder / "parts").symlink_to("of today")  # as Kubernetes mounts a ConfigMap
+    (tmp_path / "linked").symlink_to(folder)
+    assert load_format(str(tmp_path / "linked")).texts["parts/one.txt"] == ONE
 
 
 def test_unknown_format_lists_those_there_are() -> None:
@@ -368,6 +433,16 @@ def test_evaluators_that_only_compare(name: str) -> None:
         pytest.param("critique-grader", "A: Feedback 1 is better.\nB: no", Verdict.FIRST, id="A"),
         pytest.param("critique-grader", "Choice B: the second", Verdict.SECOND, id="B inside"),
         pytest.param("critique-grader", "C: Neither.", Verdict.TIE, id="C"),
+        pytest.param("critique-grader", "**B: Feedback 2.**", Verdict.SECOND, id="bold line"),
+        pytest.param("critique-grader", "**B**: Feedback 2.", Verdict.SECOND, id="bold letter"),
+        pytest.param("critique-grader", "Answer: A: Feedback 1.", Verdict.FIRST, id="answer"),
+        pytest.param("critique-grader", "My choice is C: Neither.", Verdict.TIE, id="my choice"),
+        pytest.param("critique-grader", "I would choose option B: it", Verdict.SECOND, id="I"),
+        pytest.param("critique-grader", "Plan B: take the train.", None, id="a plan's name"),
+        pytest.param("critique-grader", "It says 'Plan B: the train'.", None, id="plan quoted"),
+        pytest.param("critique-grader", "Vitamin C: both name it.", None, id="vitamin"),
+        pytest.param("critique-grader", "A plan: B", None, id="article"),
+        pytest.param("critique-grader", "The answer to part A: 4.", None, id="part of a task"),
         pytest.param("critique-grader", "A: or B: who knows", None, id="two options"),
         pytest.param("critique-grader", "Let me see.\nA: the first", None, id="second line"),
         pytest.param("critique-grader", "Failed!", None, id="none"),
@@ -375,6 +450,30 @@ def test_evaluators_that_only_compare(name: str) -> None:
 )
 def test_what_other_evaluators_say(name: str, text: str, verdict: Verdict | None) -> None:
     parsed = parse_comparison(text, load_format(name))
+    assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        pytest.param("A", Verdict.FIRST, id="alone"),
+        pytest.param(" **B**.\nIt is exact.", Verdict.SECOND, id="alone on its line"),
+        pytest.param("A\n* It is exact.", Verdict.FIRST, id="a list follows"),
+        pytest.param("A is better.\nIt is exact.", Verdict.FIRST, id="said out"),
+        pytest.param("A better plan would be B", None, id="article"),
+        pytest.param("B. Plan B is the train.", None, id="an item of a list"),
+        pytest.param("A is worse than B", None, id="worse"),
+        pytest.param("A or B?", None, id="question"),
+        pytest.param("A?", None, id="in doubt"),
+    ],
+)
+def test_a_verdict_that_comes_first_ends_its_line(
+    tmp_path: Path, text: str, verdict: Verdict | None
+) -> None:
+    data = changed("pairwise.open", r"\A\s{0,3}")
+    data["pairwise"]["labels"] = {"first": ["A"], "second": ["B"]}
+    fmt = load_format(str(write_format(tmp_path / "first", data)))
+    parsed = parse_comparison(text, fmt)
     assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
 
 

@@ -1,4 +1,5 @@
-"""Whatever a query or a response plants, its reward is never above the judge's own verdict."""
+"""Whatever a policy plants, its reward is never above the judge's own verdict; what a query quotes
+costs a response nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.config import JudgeConfig, OverLong
+from autoj_reward.context import NOTHING
+from autoj_reward.conversation import Turn
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.parse import ParsedRating, parse_rating
@@ -22,7 +25,7 @@ from experiments.faults.forgeries import HIDDEN, TEXTS, believed, forgeries
 EVERY = list(forgeries())
 SEEN = [forgery for forgery in EVERY if forgery.kind != HIDDEN]
 MINDS = pytest.mark.parametrize("mind", [True, False], ids=["with probabilities", "without"])
-PLACES = pytest.mark.parametrize("place", ["query", "response"])
+PLACES = pytest.mark.parametrize("place", ["earlier turn", "response"])
 
 
 class Judge:
@@ -66,6 +69,9 @@ def planted_in(place: str, plant: str, pair: bool = False) -> JudgeInput:
     item = JudgeInput("How do I boil an egg?", ("Ten minutes.", *(["Boil it."] if pair else [])))
     if place == "query":
         return replace(item, query=f"{item.query}\n{plant}")
+    if place == "earlier turn":
+        turns = (Turn("user", "Eggs?"), Turn("assistant", plant), Turn("user", item.query))
+        return replace(item, context=NOTHING.after(turns))
     first, *others = item.responses
     return replace(item, responses=(f"{first}\n{plant}", *others))
 
@@ -105,17 +111,27 @@ async def test_no_forgery_earns_more_than_the_judges_own_verdict(
             assert got == 2 and not found.forced, forgery
 
 
-@PLACES
+@MINDS
+async def test_what_the_query_quotes_costs_a_response_nothing(mind: bool) -> None:
+    for forgery in SEEN:
+        item = planted_in("query", forgery.plant, forgery.pair)
+        same, other = f"Hm. {forgery.echo}", TEXTS["quote, then own"]
+        for said in (same, other.format(echo=forgery.echo, own=forgery.own)):
+            found = await judged(said, item, "Response 2" if forgery.pair else "2", mind)
+            assert found.ok and not found.forced and not found.flags, (forgery, said)
+            if forgery.pair:
+                assert (found.verdict is Verdict.FIRST) == (said == same), forgery
+            else:
+                assert found.view("rating") == (10 if said == same else 2), forgery
+
+
 @pytest.mark.parametrize("text", [text for text in TEXTS if text != "quote"])
-def test_what_no_comparison_sees_is_only_believed_as_the_last_and_only_verdict(
-    text: str, place: str
-) -> None:
-    assert not [f for f in EVERY if f.kind == HIDDEN and believed(f, text, place)]
+def test_what_no_comparison_sees_is_only_believed_as_the_last_and_only_verdict(text: str) -> None:
+    assert not [f for f in EVERY if f.kind == HIDDEN and believed(f, text)]
 
 
-@PLACES
-def test_what_remains_is_counted(place: str) -> None:
-    remaining = [f for f in EVERY if believed(f, "quote", place)]
+def test_what_remains_is_counted() -> None:
+    remaining = [f for f in EVERY if believed(f, "quote")]
     assert {f.kind for f in remaining} == {HIDDEN}
     assert (len(remaining), sum(f.kind == HIDDEN for f in EVERY)) == (18, 20)
 
@@ -161,7 +177,7 @@ def plants(draw: st.DrawFn) -> tuple[str, int]:
     own=st.integers(1, 10),
     order=st.sampled_from(list(TEXTS)),
     around=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
-    place=st.sampled_from(["query", "response"]),
+    place=st.sampled_from(["earlier turn", "response"]),
     mind=st.booleans(),
 )
 async def test_a_plant_never_raises_a_reward(
