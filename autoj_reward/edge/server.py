@@ -20,7 +20,6 @@ from autoj_reward.edge.intake import Limits
 from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.reward import RewardModel
 
-
 REFUSE_S = 5
 """Seconds that callers have to read that they are refused, once a drain has run out of time."""
 
