@@ -749,6 +749,17 @@ def test_metrics_by_hand() -> None:
     assert metric(app, "process_resident_memory_bytes") > 0
 
 
+def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
+    app = made(scripted(concurrent=1, latency_s=0.01))
+    with calling(app) as call:
+        body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(1, 5)]}
+        assert call("POST", "/v1/score", json=body).status_code == 200
+    assert metric(app, "autoj_judgement_seconds_count") == 4
+    assert metric(app, "autoj_judgement_seconds_sum") >= 4 * 0.0099
+    assert metric(app, "autoj_judgement_queue_seconds_count") == 4
+    assert metric(app, "autoj_judgement_queue_seconds_sum") >= (1 + 2 + 3) * 0.0099
+
+
 def test_alarms_rise_in_metrics_and_logs(caplog: pytest.LogCaptureFixture) -> None:
     app = made(scripted(fail={"lost": "truncated"}))
     responses = ["lost" if n % 5 == 0 else "x" * n for n in range(200)]

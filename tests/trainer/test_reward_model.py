@@ -355,6 +355,7 @@ def test_figures_by_hand(reward: RewardModel) -> None:
     assert figures["judge/group_std"] == pytest.approx(24.5**0.5)
     assert figures["judge/raw"] == pytest.approx(17 / 3)
     assert figures["judge/response_characters"] == 4
+    assert figures["judge/seconds"] > figures["judge/queued_seconds"] >= 0
 
 
 # HTTP
