@@ -16,8 +16,8 @@ ROUNDS = 5
 
 def require_linear(work: Callable[[str], object], text: Callable[[int], str], size: int) -> None:
     """Raise AssertionError if work on a text of 8 * size characters takes over 32 times as long as
-    on one of `size`. Compared is the least of up to five measurements of each, in turn, in processor time of
-    this thread, so that neither a slow nor a busy machine matters.
+    on one of `size`. The least of up to five measurements of each, taken in turn, is compared, in
+    processor time of this thread, so that neither a slow nor a busy machine matters.
 
     text: makes a text of so many characters. Each call of `work` has one of its own, so that
     nothing that is remembered of one shortens another.
