@@ -48,8 +48,8 @@ quick: model  ## Run the tests that start no engine, train nothing and install n
 	@$(SPREAD) -n $(MORE) -m 'not engine and not training and not index and not gpu' $(ARGS)
 
 test: model  ## Run all tests but test-client's
-	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY)
-	@$(IN_TURN) -m 'engine or gpu' $(ARGS) $(IF_ANY)
+	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY); first=$$?; \
+	$(IN_TURN) -m 'engine or gpu' $(ARGS) $(IF_ANY) && exit $$first # the second half runs in any case
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)

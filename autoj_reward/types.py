@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -210,12 +210,18 @@ NUMBERS: dict[str, Callable[[Rating], float | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Cost of a judgement: tokens, and seconds from request to answer inside the replica."""
+    """Cost of a judgement inside its replica.
+
+    tokens_in, tokens_cached, tokens_out: tokens read, of these from the prefix cache, and written.
+    latency_s: seconds that the judgement took, without those in which it waited for its engine.
+    queued_s: seconds that it waited for a place in the engine.
+    """
 
     tokens_in: int = 0
     tokens_cached: int = 0
     tokens_out: int = 0
     latency_s: float = 0.0
+    queued_s: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -223,7 +229,21 @@ class Usage:
             self.tokens_cached + other.tokens_cached,
             self.tokens_out + other.tokens_out,
             self.latency_s + other.latency_s,
+            self.queued_s + other.queued_s,
         )
+
+    def lasting(self, seconds: float) -> Usage:
+        """The same for what has taken so many seconds in all, its wait included."""
+        queued = min(self.queued_s, seconds)
+        return replace(self, latency_s=seconds - queued, queued_s=queued)
+
+
+def concurrent_usage(usages: Sequence[Usage]) -> Usage:
+    """Return the cost of what was done at the same time: the sum of the tokens, and the seconds
+    of the one that took longest, its wait included."""
+    longest = max(usages, key=lambda u: u.latency_s + u.queued_s, default=Usage())
+    total = sum(usages, Usage())
+    return replace(total, latency_s=longest.latency_s, queued_s=longest.queued_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,16 +97,17 @@ def _held_out(configs: Mapping[str, TrainScalarConfig]) -> None:
 
 def _grpo(folder: Path, config: TrainConfig) -> list[dict[str, Any]]:
     """Medians over the steps after the first, which also warms up: seconds a step, seconds waited
-    for the judge, seconds of judging."""
+    for the judge, seconds of judging with the waits for its engine."""
 
     def later(name: str) -> list[float]:
         return [value for step, value in logged(folder / "logs", name) if step > 1]
 
+    spent = zip(later("judge/seconds"), later("judge/queued_seconds"), strict=True)
     return [
         {
             "step": statistics.median(later("train/step_time")),
             "wait": statistics.median(later("judge/wait_seconds")),
-            "judged": statistics.median(later("judge/seconds")) * config.batch_size,
+            "judged": statistics.median(map(sum, spent)) * config.batch_size,
             "steps": len(later("train/step_time")),
         }
     ]

@@ -21,11 +21,14 @@ ROOT = Path(__file__).parents[1]
 @cache
 def prepare() -> None:
     """What a process that collects tests needs first; one that only hands them out does not."""
+    from httpx._config import DEFAULT_TIMEOUT_CONFIG
     from hypothesis import settings
 
-    # The machines that run the tests are shared: a slow example is no failure.
+    # The machines that run the tests are shared: a slow example or answer is no failure.
     settings.register_profile("shared machine", deadline=None)
     settings.load_profile("shared machine")
+    for wait in ("connect", "read", "write", "pool"):
+        setattr(DEFAULT_TIMEOUT_CONFIG, wait, 60.0)
     # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.
     ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
     gc.disable()

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from autoj_reward.edge.intake import Intake, Limits
+from autoj_reward.edge.intake import STOPPING, Intake, Limits
 from autoj_reward.edge.metrics import Metrics
 from autoj_reward.edge.responses import Answer, App, Message, Receive, Refused, Send
 from autoj_reward.edge.token import presented
@@ -116,8 +116,8 @@ class Guard:
         deadline: float,
     ) -> None:
         """Run the app on a body that has arrived, of which nothing is kept here; stop it at the
-        deadline, or when the caller hangs up, which cancels the judge's work all the way into the
-        engine."""
+        deadline, at the end of a drain, or when the caller hangs up. Each cancels the judge's work
+        all the way into the engine."""
         gone = asyncio.create_task(_until_gone(receive))
 
         async def replay() -> Message:
@@ -136,13 +136,18 @@ class Guard:
         limit = answer.limit = asyncio.timeout(left)
         try:
             async with limit:
+                self.intake.working.add(limit)
                 await self._app(scope, replay, answer.send)
         except TimeoutError:
             if not limit.expired():
                 raise
-            if not gone.done():
-                raise Refused(504, f"no answer within {left:.3g} s") from None
+            if gone.done():
+                return
+            if self.intake.over:
+                raise Refused(503, STOPPING) from None
+            raise Refused(504, f"no answer within {left:.3g} s") from None
         finally:
+            self.intake.working.discard(limit)
             gone.remove_done_callback(hung_up)
             gone.cancel()
 

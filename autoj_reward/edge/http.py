@@ -29,7 +29,8 @@ side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -48,7 +49,7 @@ from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
 from autoj_reward.edge.page import POLICY, page
 from autoj_reward.edge.refusal import answered, refused, require_inputs
-from autoj_reward.edge.responses import problem
+from autoj_reward.edge.responses import LINES, Message, Receive, Send, problem
 from autoj_reward.edge.routes import BodyRoute
 from autoj_reward.errors import (
     AutojError,
@@ -65,7 +66,7 @@ from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.select.choose import choose
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
 
-JSON, LINES, TEXT = "application/json", "application/x-ndjson", "text/plain"
+JSON, TEXT = "application/json", "text/plain"
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 """By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
 making. The model itself is on the page by /readyz."""
@@ -173,16 +174,12 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         return answer(told)
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
-    async def judge(body: bodies.Items) -> StreamingResponse:
+    async def judge(body: bodies.Items) -> Response:
         asked = [
             JudgeInput(i.query, tuple(i.responses), i.sample, i.direct, i.context)
             for i in body.items
         ]
-        return StreamingResponse(
-            _lines(client, asked, metrics),
-            headers={JUDGE_HEADER: client.backend.judge},
-            media_type=LINES,
-        )
+        return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT: {}}}})
     async def show_metrics() -> Response:
@@ -192,9 +189,22 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     return app
 
 
+class _Lines(StreamingResponse):
+    """JSON lines. Their generator is closed however the answer ends, also where a caller hangs up
+    that has left lines unread; to notice that is the guard's part."""
+
+    def __init__(self, lines: AsyncGenerator[str], headers: dict[str, str]) -> None:
+        super().__init__(lines, headers=headers, media_type=LINES)
+        self._lines = lines
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        async with aclosing(self._lines):
+            await self.stream_response(send)
+
+
 async def _lines(
     client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     def line(index: int, judgement: Judgement) -> str:
         metrics.judged([(judgement, items[index].responses)])
         return json.dumps({"index": index, "judgement": as_json(judgement)}) + "\n"
@@ -205,13 +215,17 @@ async def _lines(
             yield line(index, own)
         else:
             asked.append(index)
+    stream = client.backend.stream([items[index] for index in asked])
     try:
-        async for n, judgement in client.backend.stream([items[index] for index in asked]):
+        async for n, judgement in stream:
             yield line(asked[n], judgement)
     except AutojError as error:
         kind = "lost" if isinstance(error, ReplicaLost) else "error"
         kind = "unavailable" if type(error) is EngineUnavailable else kind
         yield json.dumps({kind: str(error)}) + "\n"
+    finally:  # nobody waits any more: the replica's work must stop, too
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
 
 
 def _add_probes(app: Service, client: RewardClient) -> None:

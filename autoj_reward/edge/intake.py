@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from autoj_reward.edge.metrics import Metrics
 from autoj_reward.edge.nesting import Nesting
 from autoj_reward.edge.responses import Receive, Refused
 
+STOPPING = "this service is stopping"
 Hold = Callable[[int], None]
 """Counts so many more bytes of a body, or refuses them."""
 
@@ -34,27 +35,32 @@ class Limits:
 
 
 class Intake:
-    """Requests under way. draining: once set, new ones are refused."""
+    """Requests in flight. draining: once set, new ones are refused. over: set when a drain has run
+    out of time, and those still in flight are refused. working: their time limits."""
 
     def __init__(self, metrics: Metrics, limits: Limits) -> None:
         self._metrics, self._limits = metrics, limits
         self._requests = self._bytes = 0
         self._reading: set[asyncio.Timeout] = set()
-        self.draining = False
+        self.working: set[asyncio.Timeout] = set()
+        self.draining = self.over = False
 
-    def drain(self) -> None:
+    def drain(self, seconds: float) -> None:
         """Refuse new requests, and those whose bodies have not arrived: a caller that stops in the
-        midst of one would be waited for."""
+        midst of one would be waited for. Refuse what is still in flight after so many seconds."""
         self.draining = True
-        for limit in self._reading:
-            if not limit.expired():
-                limit.reschedule(0)
+        _end(self._reading)
+        asyncio.get_running_loop().call_later(seconds, self._end_drain)
+
+    def _end_drain(self) -> None:
+        self.over = True
+        _end(self.working)
 
     @contextmanager
     def admitted(self) -> Iterator[Hold]:
         """Counts a request and the bytes of its body while it is under way."""
         if self.draining:
-            raise Refused(503, "this service is stopping")
+            raise Refused(503, STOPPING)
         if self._requests >= self._limits.requests:
             raise Refused(429, f"{self._requests} requests are under way")
         held = 0
@@ -88,7 +94,7 @@ class Intake:
                 return await self._arrived(receive, hold)
         except TimeoutError:
             if self.draining:
-                raise Refused(503, "this service is stopping") from None
+                raise Refused(503, STOPPING) from None
             raise Refused(408, f"the body took over {self._limits.body_s:g} s") from None
         finally:
             self._reading.discard(limit)
@@ -108,3 +114,9 @@ class Intake:
             chunks.append(chunk)
             if not message.get("more_body"):
                 return chunks
+
+
+def _end(limits: Iterable[asyncio.Timeout]) -> None:
+    for limit in limits:
+        if not limit.expired():
+            limit.reschedule(0)

@@ -76,7 +76,13 @@ class Metrics:
         self._tokens = [tokens.labels(direction) for direction in ("in", "cached", "out")]
         self._inside = Histogram(
             "autoj_judgement_seconds",
-            "Seconds of a judgement inside its replica.",
+            "Seconds of a judgement in its engine, without its wait for it.",
+            buckets=SECONDS,
+            registry=r,
+        )
+        self._queued = Histogram(
+            "autoj_judgement_queue_seconds",
+            "Seconds that a judgement waited for a place in its engine.",
             buckets=SECONDS,
             registry=r,
         )
@@ -160,6 +166,7 @@ class Metrics:
         ):
             counter.inc(tokens)
         self._inside.observe(usage.latency_s)
+        self._queued.observe(usage.queued_s)
 
     def _check_health(self) -> None:
         self._unchecked = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from autoj_reward.logs import REQUEST_ID
 
+LINES = "application/x-ndjson"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -30,6 +31,7 @@ class Answer:
     """
 
     limit: asyncio.Timeout | None = None
+    _in_lines = False
 
     def __init__(self, send: Send, request_id: str, retry_after_s: int) -> None:
         self._send, self._id, self._retry_after_s = send, request_id, retry_after_s
@@ -42,6 +44,7 @@ class Answer:
             if self.limit is not None and not self.limit.expired():
                 self.limit.reschedule(None)
             headers = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
+            self._in_lines = (b"content-type", LINES.encode()) in headers
             if self.status in (429, 503):
                 headers.append((b"retry-after", str(self._retry_after_s).encode()))
             if self.status == 401:
@@ -52,7 +55,11 @@ class Answer:
         await self._send(message)
 
     async def refuse(self, error: Refused) -> None:
-        """Answer with an error, unless an answer has begun."""
+        """Answer with an error. Of an answer that has begun, only JSON lines can still tell it:
+        the last one says that the rest is unavailable."""
+        if self._in_lines and not self.finished:
+            line = json.dumps({"unavailable": error.detail}) + "\n"
+            await self.send({"type": "http.response.body", "body": line.encode()})
         if self.status:
             return
         body = problem(error.detail, error.field)

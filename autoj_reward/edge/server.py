@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -19,6 +20,9 @@ from autoj_reward.edge.intake import Limits
 from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.reward import RewardModel
 
+REFUSE_S = 5
+"""Seconds that callers have to read that they are refused, once a drain has run out of time."""
+
 
 class EdgeConfig(Block):
     """A reward service.
@@ -28,7 +32,8 @@ class EdgeConfig(Block):
     token_file: the environment variable, or the file, with the token that every request must carry.
     edges: processes that share the port, each with its share of what the service takes on.
     max_requests: requests under way; more are refused with 429. deadline_s: seconds until an answer
-    must begin. drain_s: seconds that SIGTERM leaves to what is under way.
+    must begin. drain_s: seconds that SIGTERM leaves to requests in flight; what is not answered by
+    then gets 503.
     """
 
     reward: RewardConfig = RewardConfig()
@@ -110,6 +115,7 @@ def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -
         lifespan="off",
         ws="none",
         timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=drain_s,
+        timeout_graceful_shutdown=drain_s + REFUSE_S,
     )
-    return EdgeServer(options, Connections(listening, most), guard.intake.drain)
+    stopping = partial(guard.intake.drain, drain_s)
+    return EdgeServer(options, Connections(listening, most), stopping)

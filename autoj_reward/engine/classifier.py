@@ -20,7 +20,8 @@ from autoj_reward.types import Usage
 BATCH = 16
 """Prompts in one forward pass."""
 
-Waiting = tuple[tuple[int, ...], asyncio.Future[float]]
+Waiting = tuple[tuple[int, ...], asyncio.Future[tuple[float, float]]]
+"""Token ids, and where their score is told with the time at which its batch began."""
 
 
 class TransformersScorer:
@@ -54,13 +55,13 @@ class TransformersScorer:
         return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def score(self, prepared: Prepared) -> Score:
-        started = time.monotonic()
-        answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        asked = time.monotonic()
+        answer: asyncio.Future[tuple[float, float]] = asyncio.get_running_loop().create_future()
         self._waiting.append((prepared.ids, answer))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
-        value = await answer
-        return Score(value, Usage(len(prepared.ids), 0, 0, time.monotonic() - started))
+        value, began = await answer
+        return Score(value, Usage(len(prepared.ids), queued_s=began - asked))
 
     async def _work(self) -> None:
         while self._waiting:
@@ -70,6 +71,7 @@ class TransformersScorer:
             batch = [waiting for waiting in batch if not waiting[1].done()]
             if not batch:
                 continue
+            began = time.monotonic()
             try:
                 values = await asyncio.to_thread(
                     scores, self._net, [ids for ids, _ in batch], self._pad
@@ -81,7 +83,7 @@ class TransformersScorer:
                 continue
             for (_, answer), value in zip(batch, values, strict=True):
                 if not answer.done():
-                    answer.set_result(value)
+                    answer.set_result((value, began))
 
     async def check(self) -> None:
         """It lives in the process that asks."""

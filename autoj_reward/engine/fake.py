@@ -26,6 +26,7 @@ import json
 import math
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -59,9 +60,12 @@ class _Script:
             raise InputRejected(f"the prompt has {words} words, over the script's limit")
         return Prepared(prompt, truncated=words + max_tokens > self._limit, tail="")
 
-    async def _meet(self, responses: list[str]) -> str | None:
-        """Take the scripted time; raise or hang if told so; else the fault of the text, if any."""
+    async def _meet(self, responses: list[str]) -> tuple[str | None, float]:
+        """Take the scripted time; raise or hang if told so; else the fault of the text, if any,
+        and the seconds of the wait for a turn."""
+        asked = time.monotonic()
         async with self._turn:
+            queued = time.monotonic() - asked
             await asyncio.sleep(latency_s(self._script, responses[0]))
         fault = next((f for r in responses if (f := self._fault(r))), None)
         if fault == "hang":
@@ -70,7 +74,7 @@ class _Script:
             raise EngineUnavailable("the script says so")
         if fault == "rejected":
             raise InputRejected("the script says so")
-        return fault
+        return fault, queued
 
     def _fault(self, response: str) -> str | None:
         named: dict[str, str] = self._script.get("fail", {})
@@ -137,20 +141,21 @@ class FakeEngine(_Script):
                 Generation(f"{query} / answer {k} " + "word " * k, logprob=-float(k + 1))
                 for k in range(sampling.n)
             ]
-        fault = await self._meet(responses)
+        fault, queued = await self._meet(responses)
         if fault in ("unparsable", "truncated"):
-            return [Generation("a critique without an end", finished=fault == "unparsable")]
+            usage, finished = Usage(queued_s=queued), fault == "unparsable"
+            return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
         text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
         if self._marks and not prepared.tail:
-            return [self._thought(text, sampling.max_tokens)]
-        return [Generation(text, usage=Usage(10, 0, len(text.split()), 0.0))]
+            return [self._thought(text, sampling.max_tokens, queued)]
+        return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
 
-    def _thought(self, text: str, room: int) -> Generation:
+    def _thought(self, text: str, room: int, queued: float) -> Generation:
         """The scripted thoughts, and the text if there is room for it."""
         opened, closed = self._marks
         words = self._script.get("thinking", "").split()
-        usage = Usage(10, 0, min(room, len(words)), 0.0)
+        usage = Usage(10, 0, min(room, len(words)), queued_s=queued)
         if len(words) > room:
             return Generation(" ".join([opened, *words[:room]]), finished=False, usage=usage)
         return Generation(" ".join([opened, *words, closed, text]), usage=usage)
@@ -189,7 +194,7 @@ class FakeEngine(_Script):
             response = next((p.text for p in parts), "")
             written = f"{self._script.get('direct', {}).get(response)}]"
         shares = [0.9 if _says(written, label) else 0.1 / len(labels) for label in labels]
-        return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1, 0.0))
+        return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1))
 
 
 @lru_cache(maxsize=1024)
@@ -202,7 +207,7 @@ class FakeScorer(_Script):
 
     async def score(self, prepared: Prepared) -> Score:
         [response] = [p.text for m in prepared.prompt for p in m.parts if p.response]
-        fault = await self._meet([response])
+        fault, queued = await self._meet([response])
         self._log([response])
         value = float("nan") if fault else float(self._rating(response))
-        return Score(value, Usage(10, 0, 0, 0.0))
+        return Score(value, Usage(10, queued_s=queued))

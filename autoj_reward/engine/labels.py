@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared
 from autoj_reward.prompts.tokens import PromptTokenizer
-from autoj_reward.types import Usage
+from autoj_reward.types import Usage, concurrent_usage
 
 Ids = tuple[int, ...]
 Read = Callable[[list[int], list[int]], Awaitable[tuple[dict[int, float], Usage]]]
@@ -55,7 +55,7 @@ async def trie_probs(
             one.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
     logprobs = {node: found for node, (found, _) in zip(children, answers, strict=True)}
-    usage = sum((cost for _, cost in answers), Usage())
+    usage = concurrent_usage([cost for _, cost in answers])
     return LabelProbs(probabilities(labels, logprobs), usage)
 
 

@@ -3,6 +3,7 @@ vllm's only import."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 import weakref
@@ -93,7 +94,8 @@ class _VllmModel:
         self._check_wrapper()
         try:
             self._llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(runner=self.runner, **self.arguments())
+                AsyncEngineArgs(runner=self.runner, **self.arguments()),
+                stat_loggers=[_timing_only()],
             )
         except Exception as error:
             raise ModelError(
@@ -126,11 +128,10 @@ class _VllmModel:
         return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def _last(self, outputs: AsyncIterator[Any]) -> tuple[Any, float]:
-        """The finished output of one request, and the seconds it took."""
+        """Return the finished output of one request, and the seconds that it waited in vLLM."""
         from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        started = time.monotonic()
         last = None
         try:
             async for output in outputs:
@@ -141,7 +142,8 @@ class _VllmModel:
             raise EngineUnavailable(f"the vLLM engine died: {error}") from error
         if last is None:
             raise EngineUnavailable("vLLM ended a request without an answer")
-        return last, time.monotonic() - started
+        times = getattr(last, "metrics", None)  # pooling outputs have none
+        return last, max(0.0, times.scheduled_ts - times.queued_ts) if times else 0.0
 
     async def check(self) -> None:
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -153,6 +155,27 @@ class _VllmModel:
 
     async def close(self) -> None:
         self._shut_down()
+
+
+def _timing_only() -> type:
+    """Return a stat logger of vLLM's that keeps nothing. With any, outputs say when their request
+    was queued and scheduled; this one stands in for Prometheus metrics that nobody would read."""
+    from vllm.v1.metrics.loggers import PrometheusStatLogger
+
+    class TimingOnly(PrometheusStatLogger):
+        def __init__(self, vllm_config: Any, engine_indexes: Any = None) -> None:
+            """Make no metrics."""
+
+        def record(self, *args: Any, **kwargs: Any) -> None:
+            """Count nothing."""
+
+        def log_engine_initialized(self) -> None:
+            """Tell nothing of the engine."""
+
+        def record_admission_rejection(self, reason: str) -> None:
+            """Count nothing."""
+
+    return TimingOnly
 
 
 def _shut_down(llm: Any) -> None:
@@ -170,7 +193,7 @@ class VllmEngine(_VllmModel):
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        output, seconds = await self._run(
+        output, queued = await self._run(
             list(prepared.ids),
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
@@ -188,7 +211,9 @@ class VllmEngine(_VllmModel):
                 ids=tuple(o.token_ids),
                 finished=o.finish_reason == "stop",
                 logprob=o.cumulative_logprob if sampling.logprob else None,
-                usage=Usage(len(prepared.ids) // share, cached // share, len(o.token_ids), seconds),
+                usage=Usage(
+                    len(prepared.ids) // share, cached // share, len(o.token_ids), queued_s=queued
+                ),
             )
             for o in sorted(output.outputs, key=lambda o: o.index)
         ]
@@ -203,11 +228,11 @@ class VllmEngine(_VllmModel):
         return await trie_probs(context, spelled, self._read)
 
     async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
-        output, seconds = await self._run(
+        output, queued = await self._run(
             context, max_tokens=1, temperature=0.0, logprob_token_ids=wanted
         )
         found = output.outputs[0].logprobs[0]
-        usage = Usage(len(context), output.num_cached_tokens or 0, 1, seconds)
+        usage = Usage(len(context), output.num_cached_tokens or 0, 1, queued_s=queued)
         return {i: found[i].logprob for i in wanted if i in found}, usage
 
     async def _run(self, ids: list[int], **sampling: Any) -> tuple[Any, float]:
@@ -227,6 +252,8 @@ class VllmScorer(_VllmModel):
 
     async def start(self) -> None:
         self._pad = pad_of_classifier(self.model, self.config)
+        # Pooling outputs do not say when they were scheduled: who finds the engine full waits here.
+        self._places = asyncio.Semaphore(self.arguments()["max_num_seqs"])
         await super().start()
 
     async def score(self, prepared: Prepared) -> Score:
@@ -237,12 +264,15 @@ class VllmScorer(_VllmModel):
         ids = list(prepared.ids)
         while len(ids) > 1 and ids[-1] == self._pad:
             ids.pop()
-        output, seconds = await self._last(
-            self._llm.encode(
-                {"prompt_token_ids": ids},
-                PoolingParams(task="classify", use_activation=False),
-                uuid.uuid4().hex,
+        asked = time.monotonic()
+        async with self._places:
+            queued = time.monotonic() - asked
+            output, _ = await self._last(
+                self._llm.encode(
+                    {"prompt_token_ids": ids},
+                    PoolingParams(task="classify", use_activation=False),
+                    uuid.uuid4().hex,
+                )
             )
-        )
-        usage = Usage(len(ids), output.num_cached_tokens or 0, 0, seconds)
+        usage = Usage(len(ids), output.num_cached_tokens or 0, queued_s=queued)
         return Score(float(output.outputs.data[0]), usage)

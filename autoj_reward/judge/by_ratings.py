@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage, Verdict, concurrent_usage
 
 BY_RATINGS = "compared_by_ratings"
 """The flag of such a judgement."""
@@ -24,7 +24,7 @@ def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
     The higher expected rating wins; at most `tie` apart, they tie. Where either abstains, so does
     the verdict, with that one's outcome and reason.
     """
-    usage = sum((judgement.usage for judgement in alone), Usage())
+    usage = concurrent_usage([judgement.usage for judgement in alone])
     flags = tuple(sorted({BY_RATINGS, *(flag for judgement in alone for flag in judgement.flags)}))
     values = [judgement.view("expected") for judgement in alone]
     for place, (judgement, value) in enumerate(zip(alone, values, strict=True), 1):

@@ -119,7 +119,7 @@ class GenerativeJudge:
             judgement = await self._judge(item)
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
-        usage = replace(judgement.usage, latency_s=time.monotonic() - started)
+        usage = judgement.usage.lasting(time.monotonic() - started)
         seen = set(judgement.flags) | set(flags(item, self.format))
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(seen)))
 

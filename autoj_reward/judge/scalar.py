@@ -81,7 +81,7 @@ class ScalarReward:
             reason=reason,
             rating=Rating(scores[0], None, scores[0], direct=scores[0]) if ok and single else None,
             verdict=_order(*scores) if ok and not single else None,
-            usage=Usage(usage.tokens_in, usage.tokens_cached, 0, time.monotonic() - started),
+            usage=usage.lasting(time.monotonic() - started),
             judge=self.name,
             flags=tuple(sorted(flags)),
         )

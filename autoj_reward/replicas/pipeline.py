@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import ray.data
-from ray.data import ActorPoolStrategy, DataContext
+from ray.data import DataContext, TaskPoolStrategy
 
 from autoj_reward.errors import AutojError
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
@@ -34,21 +35,24 @@ class Deployed(Cluster):
         """Others still ask them."""
 
 
-class _Worker:
-    """One worker of a stage; makes its own once and calls it with an item at a time."""
+@cache
+def _made(pickled: bytes) -> Callable[[Any], Any]:
+    """Return the stage of this worker process, made once and used for all of its items."""
+    make, made_of = pickle.loads(pickled)
+    stage: Callable[[Any], Any] = make(*made_of)
+    return stage
 
-    def __init__(self, make: Callable[..., Callable[[Any], Any]], made_of: Sequence[Any]) -> None:
-        self._stage = make(*made_of)
 
-    def __call__(self, row: dict[str, bytes]) -> dict[str, bytes]:
-        item = pickle.loads(row["item"])
-        if isinstance(item, AutojError):  # of the stage before
-            return row
-        try:
-            item = self._stage(item)
-        except AutojError as error:  # raised here, it would reach nobody but as text
-            item = error
-        return {"item": pickle.dumps(item)}
+def _work(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
+    """Take one item through a stage."""
+    item = pickle.loads(row["item"])
+    if isinstance(item, AutojError):  # of the stage before
+        return row
+    try:
+        item = _made(pickled)(item)
+    except AutojError as error:  # raised here, it would reach nobody but as text
+        item = error
+    return {"item": pickle.dumps(item)}
 
 
 def through(
@@ -71,10 +75,17 @@ def through(
     context.execution_options.preserve_order = True
     rows = [{"item": pickle.dumps(item)} for item in items]
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
-    for stage in stages:
-        pool = ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=1)
-        own = (stage, tuple(made_of))
-        data = data.map(_Worker, fn_constructor_args=own, compute=pool, num_cpus=0)
+    for number, stage in enumerate(stages):
+        # Tasks, not actors: an actor of Ray Data's cannot be restarted once the arguments of its
+        # constructor have left the object store, which Ray reports as an error at every start.
+        data = data.map(
+            _work,
+            fn_args=(pickle.dumps((stage, tuple(made_of))),),
+            compute=TaskPoolStrategy(size=min(workers, len(rows))),
+            num_cpus=0,
+            # Processes of its own: Ray Data would make one task of stages that could share them.
+            runtime_env={"env_vars": {"AUTOJ_STAGE": str(number)}},
+        )
     # A row a block. `iter_rows` reads a block ahead: each item would wait for the next one.
     for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
         done = pickle.loads(block["item"].item())

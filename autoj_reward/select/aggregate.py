@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from autoj_reward.types import PLANTED, Comparison, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import (
+    PLANTED,
+    Comparison,
+    Judgement,
+    Outcome,
+    Rating,
+    Verdict,
+    concurrent_usage,
+)
 
 
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
@@ -19,8 +27,7 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     """
     if len(samples) == 1:
         return samples[0]
-    usage = sum((s.usage for s in samples), Usage())
-    usage = replace(usage, latency_s=max(s.usage.latency_s for s in samples))
+    usage = concurrent_usage([s.usage for s in samples])
     good = [(s, s.rating) for s in samples if s.rating is not None]
     planted = [s for s in samples if not s.ok and PLANTED in s.flags]
     if planted or not good:

@@ -19,7 +19,8 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     `judge/<outcome>`, `judge/forced`, `judge/flagged`: shares. `judge/tie_rate`: pairs of a group
     with equal raw rewards among all its pairs. `judge/group_std`: mean over groups of the standard
     deviation of raw rewards. `judge/raw`, `judge/shaped`: means over the judgements that are ok.
-    `judge/tokens_in`, `judge/tokens_out`: of a judgement. `judge/seconds`: inside the replica.
+    `judge/tokens_in`, `judge/tokens_out`: means of a judgement. `judge/seconds`: mean time that a
+    judgement took in the judge's engine; `judge/queued_seconds`: mean time that it waited for it.
     `judge/response_characters`: mean length of the responses.
 
     With several parts the rewards are theirs together. `parts/<name>`: mean of what a part says, in
@@ -54,6 +55,7 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/tokens_in": mean([float(j.usage.tokens_in) for j in judgements]),
         "judge/tokens_out": mean([float(j.usage.tokens_out) for j in judgements]),
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
+        "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
         **_part_figures([reward.parts for reward in rewards], mean),
     }

@@ -82,6 +82,7 @@ def _told(row: Row, entry: Entry) -> dict[str, Any]:
         "tokens_cached": used.tokens_cached,
         "tokens_out": used.tokens_out,
         "latency_s": used.latency_s,
+        "queued_s": used.queued_s,
     }
 
 

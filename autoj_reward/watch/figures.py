@@ -41,6 +41,7 @@ class Mark(NamedTuple):
     tokens_cached: int
     tokens_out: int
     latency_s: float
+    queued_s: float
 
 
 def mark_of(entry: Entry) -> Mark:
@@ -65,6 +66,7 @@ def mark_of(entry: Entry) -> Mark:
         used.tokens_cached,
         used.tokens_out,
         used.latency_s,
+        used.queued_s,
     )
 
 
@@ -160,6 +162,7 @@ class Figures:
     tokens_in: int = 0
     tokens_cached: int = 0
     latency_s: float = 0.0
+    queued_s: float = 0.0
     first: float = math.inf
     last: float = -math.inf
     _lately: Counter[int] = field(default_factory=Counter)
@@ -182,6 +185,7 @@ class Figures:
         self.tokens_in += sign * mark.tokens_in
         self.tokens_cached += sign * mark.tokens_cached
         self.latency_s += sign * mark.latency_s
+        self.queued_s += sign * mark.queued_s
         self.first, self.last = min(self.first, mark.at), max(self.last, mark.at)
         if mark.at > self.last - 2 * NOW_S:
             self._lately[int(mark.at)] += sign
@@ -209,6 +213,7 @@ class Figures:
             "tokens_cached": self.tokens_cached,
             "tokens_out": self.whole.tokens_out,
             "latency_s": self.latency_s / judged if judged else None,
+            "queued_s": self.queued_s / judged if judged else None,
             "first": self.first if judged else None,
             "last": self.last if judged else None,
             "lately": lately / seconds,

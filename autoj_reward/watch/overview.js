@@ -79,7 +79,7 @@ function showTiles(run, view) {
     ["tokens written", count(run.tokens_out), run.tokens_out ? `${rate(run.tokens_out / seconds)} a second` : ""],
     ["tokens read", count(run.tokens_in), run.tokens_in ? `${percent(run.tokens_cached / run.tokens_in)} from the prefix cache` : ""],
   ];
-  tiles.push(["time of a judgement", known(run.latency_s) ? `${num(run.latency_s)} s` : DASH, "mean, inside the replica"]);
+  tiles.push(["time of a judgement", known(run.latency_s) ? `${num(run.latency_s)} s` : DASH, known(run.queued_s) ? `mean, after ${num(run.queued_s)} s in the queue` : ""]);
   tiles.push(["flags raised", count(Object.values(run.flags).reduce((a, b) => a + b, 0)), flagged.slice(0, 3).join(", ") || "none"]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, note]) => element("div", "tile", element("dt", "", name), element("dd", "", value), element("dd", "note", note))),

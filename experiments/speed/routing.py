@@ -111,7 +111,7 @@ class Watched(Backend):
         asked = time.monotonic()
         async with aclosing(self._backend.stream(items)) as answers:  # type: ignore[type-var]
             async for index, judgement in answers:
-                inside = judgement.usage.latency_s
+                inside = judgement.usage.latency_s + judgement.usage.queued_s
                 self.added_s.append(time.monotonic() - asked - inside)
                 yield index, judgement
 

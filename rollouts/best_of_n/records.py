@@ -85,5 +85,6 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
         "tokens_cached": j.usage.tokens_cached,
         "tokens_out": j.usage.tokens_out,
         "latency_s": j.usage.latency_s,
+        "queued_s": j.usage.queued_s,
         "judge": j.judge,
     } | ({"thinking": j.thinking} if j.thinking else {})

@@ -216,22 +216,24 @@ async def test_a_hanging_input_is_unavailable_by_its_deadline() -> None:
                     await asyncio.Event().wait()
                 yield index, self.answer(item)
 
-    client = RewardClient(Hang(), deadline_s=0.2)
+    client = RewardClient(Hang(), deadline_s=2.0)
     started = time.monotonic()
     found = await client.rate([Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")])
-    assert 0.2 <= time.monotonic() - started < 2
+    assert time.monotonic() - started >= 2.0
     assert values(found) == [1, None, 2]
     assert found[1].outcome is Outcome.UNAVAILABLE
-    assert found[1].reason == "no answer within 0.2 s"
+    assert found[1].reason == "no answer within 2 s"
     assert found[1].judge == "stub"
     assert is_idle(client, 256)
 
 
 async def test_the_last_error_is_named_when_the_deadline_passes() -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("replica 3 is gone"))
-    [found] = await RewardClient(stub, deadline_s=0.25).rate([Candidate("q", "a")])
+    client = RewardClient(stub, deadline_s=1.0)
+    client._first_pause_s = 0.001
+    [found] = await client.rate([Candidate("q", "a")])
     assert found.outcome is Outcome.UNAVAILABLE
-    assert found.reason == "no answer within 0.25 s; last: replica 3 is gone"
+    assert found.reason == "no answer within 1 s; last: replica 3 is gone"
     assert len(stub.calls) >= 2
 
 

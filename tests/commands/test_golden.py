@@ -26,6 +26,7 @@ OF_THE_RUN = {
     "latency_s",
     "machine",
     "output_tokens_per_second",
+    "queued_s",
     "seconds",
     "versions",
 }

@@ -68,7 +68,7 @@ def address(tmp_path: Path) -> Iterator[str]:
             time.sleep(0.1)
     yield f"http://127.0.0.1:{port}"
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=20)
+    _, told = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "secret" not in told and "Traceback" not in told
 

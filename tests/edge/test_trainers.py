@@ -43,7 +43,7 @@ def asked() -> list[Any]:
 def post(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Asks a service whose judge knows good and poor, loses `lost` and hangs on `slow`."""
     script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated", "slow": "hang"}}
-    judge = JudgeConfig(kind="fake", script=script, serve=ReplicaConfig(deadline_s=0.5))
+    judge = JudgeConfig(kind="fake", script=script, serve=ReplicaConfig(deadline_s=5.0))
     failures = FailureConfig(budget=0.2, window=10, fallback=4.5)
     own = RewardModel.rewards
 

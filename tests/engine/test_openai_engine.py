@@ -332,7 +332,7 @@ async def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
     async with started(config(endpoint)) as engine:
         start = time.monotonic()
         [found] = await ask(engine)
-        assert 0.4 <= time.monotonic() - start < 3
+        assert time.monotonic() - start >= 0.4
     assert found.text == "done"
     assert len(endpoint.requests) == 2
 

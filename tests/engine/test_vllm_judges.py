@@ -45,7 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     says BY_REFERENCE, and the critiques of ONCE without and with a frequency penalty."""
     folder = tmp_path_factory.mktemp("judges")
     engine = {"model": str(thinking_model(folder / "model")), "max_model_len": 4096}
-    engine |= {"kv_cache_gib": 0.5}
+    engine |= {"kv_cache_gib": 0.5, "max_sequences": 8}
     thinks = {"format": str(thinking_format(folder / "thinks")), "thinking_tokens": 5}
     thinks |= {"max_tokens": 7, "direct": True}
     reads = {"format": str(reference_format(folder / "reads")), "critique": False, "max_tokens": 16}
@@ -109,6 +109,10 @@ def test_32_candidates_read_a_long_reference_once(found: list[list[Any]], smollm
     print(f"{shared} tokens shared; {sum(read)} read for 32 candidates; cache hit rate {rate:.3f}")
     assert [size > shared for size in read].count(True) == 1
     assert sum(read) < 2 * shared and rate > 0.95
+    # Eight have a place at a time, so the last of them wait for others to be done.
+    assert max(one["queued_s"] for one in usage) > min(one["latency_s"] for one in usage)
+    [[alone]] = found[2:3]
+    assert alone["usage"]["queued_s"] < alone["usage"]["latency_s"]
 
 
 def test_vllm_repeats_less_under_a_frequency_penalty(found: list[list[Any]]) -> None:

@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,7 @@ def test_weights_of_another_vocabulary_are_said(tmp_path: Path) -> None:
         LinearClassifier.load(tmp_path)
 
 
-def test_the_shipped_classifier_is_small_quick_and_knows_every_scenario() -> None:
+def test_the_shipped_classifier_is_small_and_knows_every_scenario() -> None:
     classifier = shipped_classifier()
     assert set(classifier.labels) == set(KNOWN.names)
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 3e6
@@ -142,9 +141,6 @@ def test_the_shipped_classifier_is_small_quick_and_knows_every_scenario() -> Non
         "code_generation",
         "text_to_text_translation",
     ]
-    started = time.perf_counter()
-    classifier.classify(queries * 50)
-    assert time.perf_counter() - started < 1
 
 
 def test_the_shipped_classifier_on_eval_p(released: Any) -> None:

@@ -153,10 +153,11 @@ def test_a_sweep_without_a_free_variant_has_nothing_to_compare_with(
 
 def test_overlap_of_hand_made_logs(tmp_path: Path) -> None:
     for name, step, wait, seconds in (
-        ("free", [90.0, 6.0, 6.0, 6.0], [1.0, 0.0, 0.0, 0.0], [1.0, 0.125, 0.125, 0.125]),
-        ("judge", [90.0, 10.0, 14.0, 12.0], [80.0, 2.0, 4.0, 3.0], [9.0, 1.0, 2.0, 1.5]),
+        ("free", [90.0, 6.0, 6.0, 6.0], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]),
+        ("judge", [90.0, 10.0, 14.0, 12.0], [80.0, 2.0, 4.0, 3.0], [9.0, 0.875, 1.875, 1.375]),
     ):
         own = {"train__step_time": step, "judge__wait_seconds": wait, "judge__seconds": seconds}
+        own["judge__queued_seconds"] = [0.0, 0.125, 0.125, 0.125]
         logs(tmp_path / "out" / name / "logs", **own)
         (tmp_path / "out" / name / "policy").mkdir()
     asked = write(tmp_path, "grpo", {"free": [], "judge": []}, batch_size=8, group=4)

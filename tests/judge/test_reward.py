@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -11,9 +12,11 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.judge.make import make_judge
 from autoj_reward.models import ResolvedModel
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
+from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import (
     Comparison,
@@ -86,6 +89,18 @@ def judge(engine: Any, **config: Any) -> GenerativeJudge:
     return GenerativeJudge(checked, fmt, engine, "judge-1")
 
 
+async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
+    script = {"latency_s": 0.05, "concurrent": 1}
+    replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
+    started = time.monotonic()
+    items = [JudgeInput("q", ("x" * n,)) for n in range(1, 5)]
+    found = [judgement.usage async for _, judgement in replica.stream(items)]
+    elapsed = time.monotonic() - started
+    for place, usage in enumerate(sorted(found, key=lambda usage: usage.queued_s)):
+        assert usage.latency_s >= 0.049 and usage.queued_s >= 0.049 * place
+        assert usage.latency_s + usage.queued_s <= elapsed
+
+
 async def test_a_written_rating_with_its_distribution() -> None:
     engine = Hand("Good.\nRating: [[7]]", {"6": 0.2, "7": 0.6, "8": 0.1})
     found = await judge(engine).judge(ITEM)
@@ -100,7 +115,7 @@ async def test_a_written_rating_with_its_distribution() -> None:
     assert engine.slots == [(6, "Rating: [[", tuple(map(str, range(1, 11))))]
     tokens = found.usage.tokens_in, found.usage.tokens_cached, found.usage.tokens_out
     assert tokens == (210, 100, 21)
-    assert 0 <= found.usage.latency_s < 1
+    assert found.usage.latency_s >= 0
 
 
 @pytest.mark.parametrize(
@@ -442,7 +457,7 @@ def test_critiques_are_averaged() -> None:
             Outcome.OK,
             critique=f"c{value}",
             rating=rating,
-            usage=Usage(10, 2, 3, seconds),
+            usage=Usage(10, 2, 3, seconds, queued_s=2 * seconds),
             flags=(f"f{value}",),
         )
 
@@ -452,7 +467,7 @@ def test_critiques_are_averaged() -> None:
     assert dict(found.rating.distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
     assert found.rating.outside == pytest.approx(0.3)
     assert found.critique == "c6"
-    assert found.usage == Usage(30, 6, 9, 3.0)
+    assert found.usage == Usage(30, 6, 9, 3.0, queued_s=6.0)  # of the one that took longest
     assert found.flags == ("f4", "f6", "f8")
 
 

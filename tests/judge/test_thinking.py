@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from autoj_reward.models import ResolvedModel
 from autoj_reward.prompts.format import FORMATS, JudgeFormat, Thinking, load_format
 from autoj_reward.prompts.render import flags
 from autoj_reward.types import JudgeInput, Judgement
+from tests.growth import require_linear
 from tests.judge.test_reward import ITEM, PAIR, Hand
 
 MARKS = Thinking(open="<think>", close="</think>")
@@ -225,10 +225,11 @@ async def test_two_responses(thinks: JudgeFormat) -> None:
 
 def test_reading_past_takes_time_linear_in_the_text() -> None:
     for piece in ("<think>", "</think>", "<think>\n", "\n ", "</think", " <think> x </think>\n"):
-        text = piece * (2**20 // len(piece))
-        started = time.process_time()
-        read_past(Generation(text), MARKS, inside=True)
-        assert time.process_time() - started < 2
+        require_linear(
+            lambda text: read_past(Generation(text), MARKS, inside=True),
+            lambda size, piece=piece: piece * (size // len(piece)),  # type: ignore[misc]
+            2**17,
+        )
 
 
 async def test_the_scripted_judge_thinks(thinks: JudgeFormat) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from autoj_reward.parse.fold import fold
 from autoj_reward.parse.slot import last_open
 from autoj_reward.prompts.format import JudgeFormat, available, load_any_format, load_format
 from autoj_reward.types import Verdict
+from tests.growth import require_linear
 
 FRAGMENTS = st.sampled_from(
     [
@@ -235,12 +235,12 @@ def test_comparison_failures(name: str, text: str, reason: str, kept: str) -> No
 )
 @pytest.mark.parametrize("head", ["", "Rating: [[", "final decision is ", "[RESULT] "])
 def test_long_adversarial_text_takes_linear_time(unit: str, head: str) -> None:
-    text = head + unit * (20_000 // len(unit))
-    started = time.process_time()
-    for name in GENERATIVE:
-        parse_rating(text, load_format(name), [text])
-        parse_comparison(text, load_format(name), [text])
-    assert time.process_time() - started < 0.05 * len(GENERATIVE)
+    def read(text: str) -> None:
+        for name in GENERATIVE:
+            parse_rating(text, load_format(name), [text])
+            parse_comparison(text, load_format(name), [text])
+
+    require_linear(read, lambda size: head + unit * (size // len(unit)), 2_500)
 
 
 Released = Callable[[str], list[dict[str, Any]]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from autoj_reward.prompts.render import Prompt, answered_prompt, flags, render, 
 from autoj_reward.prompts.tokens import LEFT_OUT, PromptTokenizer
 from autoj_reward.types import JudgeInput
 from tests.formats import REFERENCE, write_reference_format
+from tests.growth import require_linear
 
 SHOWN = {"user": "[Human]\n{text}", "assistant": "[Machine]\n{text}", "system": "[Rules]\n{text}"}
 TALK = (
@@ -99,18 +99,12 @@ def test_what_only_mentions_a_mark_is_left_as_it_is(tmp_path: Path) -> None:
 def test_marks_are_found_in_linear_time(tmp_path: Path) -> None:
     fmt = fmt_of(tmp_path)
 
-    def seconds(size: int) -> float:
-        texts = [part * size for part in ("\n ", " ", "\n[Human]", "[", "\n\t" * 30)]
-        item = asked(tuple(Turn("user", own) for own in texts), reference="r")
-        best = []
-        for _ in range(3):
-            started = time.thread_time()
-            render(item, fmt), flags(item, fmt)
-            best.append(time.thread_time() - started)
-        return min(best)
+    def show(text: str) -> None:
+        item = asked((Turn("user", text),), reference="r")
+        render(item, fmt), flags(item, fmt)
 
-    small, large = seconds(2_000), seconds(16_000)
-    assert large < 40 * small + 0.05
+    for part in ("\n ", " ", "\n[Human]", "[", "\n\t" * 30):
+        require_linear(show, lambda size, part=part: part * (size // len(part)), 8_000)  # type: ignore[misc]
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -169,7 +169,7 @@ def test_judgement_records() -> None:
         critique="c",
         rating=Rating(2.0, slot, 1.78, 0.1, forced=True, direct=6.0),
         forced=True,
-        usage=Usage(9, 4, 2, 0.5),
+        usage=Usage(9, 4, 2, 0.5, 2.5),
         judge="j@1",
         flags=("planted_verdict",),
     )
@@ -193,6 +193,7 @@ def test_judgement_records() -> None:
         "tokens_cached": 4,
         "tokens_out": 2,
         "latency_s": 0.5,
+        "queued_s": 2.5,
         "judge": "j@1",
     }
     assert second["outcome"] == "truncated"
@@ -328,7 +329,13 @@ def test_to_json_holds_what_json_can_hold() -> None:
     )
     assert found == {
         "verdict": "tie",
-        "usage": {"tokens_in": 1, "tokens_cached": 2, "tokens_out": 3, "latency_s": 0.5},
+        "usage": {
+            "tokens_in": 1,
+            "tokens_cached": 2,
+            "tokens_out": 3,
+            "latency_s": 0.5,
+            "queued_s": 0.0,
+        },
         "nested": [{"a": [1, 2]}],
         "nan": None,
         "path": str(Path("a") / "b"),

@@ -114,7 +114,7 @@ def test_a_rows_own_fields_are_the_context(
 
 @pytest.mark.parametrize("case", ["lost", "slow"])
 def test_a_failed_judgement_is_a_masked_row(verify: Any, named: Any, case: str) -> None:
-    named(3.0, budget=1.0, fallback=4.5)
+    named(5.0, budget=1.0, fallback=4.5)
     found = verify(said(case)).json()
     assert found["mask_sample"] is True and found["failure_kind"] == "judge_failed"
     assert found["reward"] == 4.5

@@ -103,7 +103,7 @@ def train(samples: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_good_and_failed(way: str, named: Any, serve: Any, smollm2: Any) -> None:
-    model = named(3.0, budget=1.0, fallback=4.5)
+    model = named(5.0, budget=1.0, fallback=4.5)
     asks = executor(way, model, serve)
     rows = [experience(execute(asks, smollm2, s)) for s in ("good </s>", "lost", "slow")]
     assert [row.rewards.item() for row in rows] == [9.0, 4.5, 4.5]

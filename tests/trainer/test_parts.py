@@ -53,7 +53,7 @@ async def endless(candidate: Candidate) -> float:
 
 def made(parts: Mapping[str, Any], fail: Mapping[str, str] = {}, **more: Any) -> RewardConfig:
     script = {"ratings": RATINGS, "fail": dict(fail)}
-    judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 1.0}}
+    judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 5.0}}
     data = {"judge": judge, "view": "rating", "parts": dict(parts)} | more
     return check(RewardConfig, data, "test")
 

@@ -35,7 +35,7 @@ def state(vf: Any, said: Any, prompt: Any = None) -> Any:
 
 
 async def test_rollouts_alone_and_in_a_group(vf: Any, named: Any) -> None:
-    named(3.0, budget=1.0, fallback=4.5)
+    named(5.0, budget=1.0, fallback=4.5)
     rubric = vf.Rubric([rubric_reward], [0.5])
     states = [state(vf, said) for said in ("good", "poor", "lost", "slow")]
     for one in states:

@@ -29,7 +29,7 @@ async def test_one_sample_and_a_group(named: Any) -> None:
     assert await custom_rm(None, group) == [9.0, 5.5, 2.0]
     with pytest.raises(ConfigError, match="fallback is group"):
         await custom_rm(None, sample("good"))
-    named(3.0, budget=1.0, fallback=4.5)
+    named(5.0, budget=1.0, fallback=4.5)
     assert await custom_rm(None, sample("good", [{"role": "user", "content": "Why?"}])) == 9.0
     assert await custom_rm(None, sample("slow")) == 4.5
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from autoj_reward.trainer.openrlhf import split
 from autoj_reward.trainer.template import after_prompt, prompt_turns, without_end
 from autoj_reward.trainer.text import query_text
+from tests.growth import require_linear
 
 SEVERAL = "User: Hi\n\nAssistant: Yes?\n\nUser: Why?"
 PROMPTS = {
@@ -92,8 +91,8 @@ def test_a_prompt_that_decoding_has_changed() -> None:
     "unit", ["<|im_start|>", "<|im_start|>user\n", "[INST]", "[INST]<<SYS>>[/INST]", "a "]
 )
 def test_untrusted_text_costs_linear_time(unit: str) -> None:
-    text = unit * (200_000 // len(unit))
-    started = time.process_time()
-    prompt_turns(text + "[/INST]")
-    after_prompt("b" + text, text)
-    assert time.process_time() - started < 5
+    def read(text: str) -> None:
+        prompt_turns(text + "[/INST]")
+        after_prompt("b" + text, text)
+
+    require_linear(read, lambda size: unit * (size // len(unit)), 25_000)

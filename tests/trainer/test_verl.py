@@ -90,7 +90,7 @@ def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None) -> 
 def test_each_manager_rewards_the_last_sequence(
     name: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named(3.0, budget=1.0, fallback=4.5)
+    named(5.0, budget=1.0, fallback=4.5)
 
     async def run() -> list[dict[str, Any]]:
         rewards = manager(name, smollm2, monkeypatch)

@@ -24,8 +24,9 @@ def mark(
     forced: bool = False,
 ) -> Mark:
     return Mark(
-        kind, at, outcome, reason, rating, expected, direct, None, forced, flags, 100, 40, 10, 0.5
-    )
+        kind, at, outcome, reason, rating, expected, direct, None, forced, flags, 100, 40, 10, 0.5,
+        1.5,
+    )  # fmt: skip
 
 
 def test_time_is_kept_in_few_slots_however_long_it_is() -> None:
@@ -51,6 +52,7 @@ def test_mean_spread_and_shares() -> None:
     assert told["reasons"] == {"no rating slot": 1}
     assert told["flags"] == {"planted_verdict": 3}
     assert (told["tokens_in"], told["tokens_cached"], told["tokens_out"]) == (400, 160, 40)
+    assert (told["latency_s"], told["queued_s"]) == (0.5, 1.5)
     assert told["lately"] == pytest.approx(4 / 11)
 
 

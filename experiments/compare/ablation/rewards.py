@@ -170,5 +170,5 @@ def cost(judgements: Sequence[Judgement]) -> dict[str, float | int]:
         "tokens_in": total.tokens_in / mean,
         "tokens_cached": total.tokens_cached / mean,
         "tokens_out": total.tokens_out / mean,
-        "seconds": total.latency_s / mean,
+        "seconds": (total.latency_s + total.queued_s) / mean,
     }

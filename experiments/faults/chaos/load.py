@@ -198,5 +198,6 @@ async def _ask(client: httpx.AsyncClient, name: str) -> Sample:
     seconds = time.monotonic() - started
     inside = 0.0
     if answer.status_code == 200:
-        inside = answer.json()["judgements"][0]["usage"]["latency_s"]
+        usage = answer.json()["judgements"][0]["usage"]
+        inside = usage["latency_s"] + usage["queued_s"]
     return Sample(name, answer.status_code, seconds, inside)

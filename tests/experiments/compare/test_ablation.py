@@ -240,7 +240,7 @@ def test_a_judge_as_gold(tmp_path: Path) -> None:
     gold = {"kind": "fake", "model": "gold", "script": {"words": 7, "fail": {}}}
     answer = "query 0 / answer 1 word "
     gold["script"] = {"words": 7, "fail": {answer: "unavailable"}}
-    gold["serve"] = {"deadline_s": 0.2}
+    gold["serve"] = {"deadline_s": 30}
     ablation = Ablation(tmp_path, [{"query": f"query {n}"} for n in range(4)], gold=gold)
     assert ablation.run("--parts", "critique") == 0
     found = ablation.json()
