@@ -308,7 +308,9 @@ class Judgement:
     def lacks(self, view: str) -> bool:
         """Whether it is OK and the engine told no probabilities, where the view needs them."""
         own = self.rating
-        return view == "expected" and own is not None and own.expected is own.distribution is None
+        if view != "expected" or own is None:
+            return False
+        return own.expected is None and own.distribution is None
 
     def _lack(self) -> str:
         if self.rating is None or self.rating.distribution is None:

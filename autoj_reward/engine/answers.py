@@ -15,12 +15,12 @@ ENDS = {"stop": "", "length": ""}
 """Ends of a text that need no words: its own, and max_tokens."""
 
 
-def read_generations(answer: dict[str, Any], seconds: float) -> list[Generation]:
-    """Return the answers of a completion, chat or plain. seconds: that it took."""
+def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation]:
+    """Return the answers of a completion, chat or plain. queued_s: its wait for a free request."""
     choices = answer["choices"]
     if not choices:
         raise ValueError("no choices")
-    usage = read_usage(answer, seconds, len(choices))
+    usage = read_usage(answer, queued_s, len(choices))
     return [_generation(choice, usage) for choice in choices]
 
 
@@ -31,14 +31,14 @@ def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
     thought = message.get("reasoning_content") or message.get("reasoning") or ""
     if not isinstance(text, str) or not isinstance(thought, str):
         raise ValueError("no text")
-    why = choice.get("finish_reason")
+    why = str(choice.get("finish_reason"))
     return Generation(
         text,
         finished=why == "stop",
         usage=usage,
         reasoning=thought,
         tokens=read_tokens(choice) if "message" in choice else (),
-        ended=ENDS.get(why, f"finish_reason {why!r:.40}"),
+        ended=ENDS.get(why, f"finish_reason {why:.40}"),
     )
 
 
@@ -48,26 +48,26 @@ def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
     return tuple(WrittenToken(_bytes(one), _alternatives(one)) for one in told)
 
 
-def read_next_token(answer: dict[str, Any], seconds: float) -> tuple[Alternatives | None, Usage]:
+def read_next_token(answer: dict[str, Any], queued_s: float) -> tuple[Alternatives | None, Usage]:
     """Return the alternatives of the first token of a chat answer, None where none are told, and
     the cost."""
     tokens = read_tokens(answer["choices"][0])
-    return (tokens[0].alternatives if tokens else None), read_usage(answer, seconds, 1)
+    return (tokens[0].alternatives if tokens else None), read_usage(answer, queued_s, 1)
 
 
 def read_top_logprobs(
-    answer: dict[str, Any], seconds: float
+    answer: dict[str, Any], queued_s: float
 ) -> tuple[dict[str, float] | None, Usage]:
     """Return the log-probabilities at the first token of a plain completion by the token's name,
     None where none are told, and the cost."""
     told = answer["choices"][0].get("logprobs")
     if not told or not told.get("top_logprobs"):
-        return None, read_usage(answer, seconds, 1)
+        return None, read_usage(answer, queued_s, 1)
     top = {str(token): _logprob(logprob) for token, logprob in told["top_logprobs"][0].items()}
-    return top, read_usage(answer, seconds, 1)
+    return top, read_usage(answer, queued_s, 1)
 
 
-def read_usage(answer: dict[str, Any], seconds: float, share: int) -> Usage:
+def read_usage(answer: dict[str, Any], queued_s: float, share: int) -> Usage:
     """Return the cost of one of so many answers."""
     told = answer.get("usage") or {}
     cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
@@ -75,7 +75,7 @@ def read_usage(answer: dict[str, Any], seconds: float, share: int) -> Usage:
         (told.get("prompt_tokens") or 0) // share,
         cached // share,
         (told.get("completion_tokens") or 0) // share,
-        seconds,
+        queued_s=queued_s,
     )
 
 

@@ -148,12 +148,11 @@ class Backing(Protocol):
 
 
 class Engine(Backing, Protocol):
-    """Answers prompts with text.
+    """Answers prompts with text."""
 
-    problem: what keeps an endpoint from answering at the moment; empty if nothing does.
-    """
-
-    problem: str
+    @property
+    def problem(self) -> str:
+        """What keeps an endpoint from answering at the moment; empty if nothing does."""
 
     @property
     def abilities(self) -> Abilities:

@@ -109,9 +109,8 @@ class Endpoint:
         read: Callable[[dict[str, Any], float], T],
         deadline_s: float | None = None,
         tiny: bool = False,
-    ) -> tuple[T, float]:
-        """Return what `read` makes of the answer and the seconds that it took, and the seconds of
-        waiting for a free request.
+    ) -> T:
+        """Return what `read` makes of the answer and of the seconds of waiting for a free request.
 
         deadline_s: by default that of a judgement. tiny: whether the input is known to be good, so
         that a refusal is about the rest. Raises EngineUnavailable when it has passed,
@@ -124,21 +123,19 @@ class Endpoint:
             asked_at = time.monotonic()
             await self._pace.take(_size(body))
             async with self._free:
-                sent_at = time.monotonic()
-                wait_s += sent_at - asked_at
+                wait_s += time.monotonic() - asked_at
                 status, data, headers, problem = await self._send(path, body)
-            took_s = time.monotonic() - sent_at
             if status == 200:
                 try:
                     answer = read_json(data)
-                    found = read(answer, took_s)
+                    found = read(answer, wait_s)
                 except (ValueError, KeyError, IndexError, TypeError, AttributeError):
                     problem = f"an answer that is no completion: {self._said(status, data)}"
                 else:
                     self._pace.correct(_size(body), _tokens(answer))
                     self.problem = ""
                     self._taken.add(_parameters(body))
-                    return found, wait_s
+                    return found
             elif status in REFUSED:
                 await self._settle(path, body, status, data, deadline, tiny)
                 continue

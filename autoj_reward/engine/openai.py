@@ -130,15 +130,15 @@ class OpenAIEngine:
         body = self._decoding(sampling) | self._logprobs(top)
         if self.tokens is not None:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
-            (found, _), _ = await self._first(COMPLETIONS, body, read_top_logprobs)
+            found, _ = await self._first(COMPLETIONS, body, read_top_logprobs)
             return found is not None, False
         body |= {"messages": TINY, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
-        [answer], _ = await self._first(CHAT, body, read_generations)
+        [answer] = await self._first(CHAT, body, read_generations)
         return bool(answer.tokens), bool(answer.reasoning)
 
     async def _first(
         self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any], float], T]
-    ) -> tuple[T, float]:
+    ) -> T:
         """A request of the first contact, whose input is known to be good."""
         return await self._endpoint.post(path, body, read, self.config.start_s, tiny=True)
 
@@ -171,7 +171,7 @@ class OpenAIEngine:
         return 0 < with_it < without
 
     async def _prompt_tokens(self, body: dict[str, Any]) -> int:
-        (_, usage), _ = await self._first(CHAT, body, read_next_token)
+        _, usage = await self._first(CHAT, body, read_next_token)
         return usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -186,11 +186,9 @@ class OpenAIEngine:
             can = self.abilities
             if sampling.alternatives and can.written and not can.slots:
                 body |= self._logprobs(self._top)
-            found, _ = await self._endpoint.post(CHAT, body, read_generations)
-            return found
+            return await self._endpoint.post(CHAT, body, read_generations)
         body["prompt"] = list(prepared.ids)
-        found, _ = await self._endpoint.post(COMPLETIONS, body, read_generations)
-        return found
+        return await self._endpoint.post(COMPLETIONS, body, read_generations)
 
     def _decoding(self, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -248,11 +246,11 @@ class OpenAIEngine:
         messages = self._messages(prepared.prompt)
 
         async def following(text: str) -> tuple[Alternatives | None, Usage]:
-            # Chat templates strip the white space at its end.
-            said = {"role": "assistant", "content": (begun + text).rstrip()}
+            # The judge may quote what a response says. Templates strip the white space at its end.
+            said = {"role": "assistant", "content": defuse(begun + text).rstrip()}
             body = {"messages": [*messages, said], "max_tokens": 1, "temperature": 0, **GOING_ON}
             body |= self._logprobs(self._top)
-            (told, usage), _ = await self._endpoint.post(CHAT, body, read_next_token)
+            told, usage = await self._endpoint.post(CHAT, body, read_next_token)
             if told is None:
                 raise _NoLogprobs
             return told, usage
@@ -261,11 +259,11 @@ class OpenAIEngine:
 
     async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
         body = {"prompt": context, "max_tokens": 1, "temperature": 0, **self._logprobs(self._top)}
-        (top, usage), _ = await self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
+        top, usage = await self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
         if top is None:
             raise _NoLogprobs
         assert self.tokens is not None
-        found = {}
+        found: dict[int, float] = {}
         for i in wanted:
             names = (f"token_id:{i}", *_spellings(self.tokens.tokenizer, i))
             told = [top[name] for name in names if name in top]
