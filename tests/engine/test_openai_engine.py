@@ -170,7 +170,9 @@ async def test_an_answer_cut_by_the_limit_is_unfinished(endpoint: Endpoint) -> N
     assert found.usage.latency_s >= 0 and found.usage.tokens_in == 0
 
 
-async def test_an_endpoint_that_was_not_asked_what_it_can_tells_no_distribution(endpoint: Endpoint) -> None:
+async def test_an_endpoint_that_was_not_asked_what_it_can_tells_no_distribution(
+    endpoint: Endpoint,
+) -> None:
     endpoint.script(chat("Good.\nRating: [[7]]"))
     checked = config(endpoint)
     async with started(checked) as engine:

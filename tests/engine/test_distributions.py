@@ -1,0 +1,333 @@
+"""Rating distributions from chat endpoints of several dialects, none of which needs a tokenizer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.base import WrittenToken
+from autoj_reward.errors import ConfigError, EngineUnavailable
+from autoj_reward.journal import Journal
+from autoj_reward.types import Candidate, Judgement, Outcome
+from tests.engine.test_openai_engine import Answer, Endpoint
+
+WHY = Candidate("Why?", "Because.")
+NEXT = {"7": 0.5, "1": 0.25, "8": 0.2}
+"""What may follow `Rating: [[`, a digit a token."""
+AFTER_1 = {"0": 0.4, "]]": 0.6}
+TEXT = ("Good", ".\n", "Rating", ":", " [[", "7", "]]")
+
+
+def told(table: dict[str, float]) -> list[dict[str, Any]]:
+    return [{"token": t, "logprob": math.log(p)} for t, p in table.items()]
+
+
+class Dialect(Endpoint):
+    """A chat endpoint that may go on with an assistant's message, or tell alternatives, or not.
+
+    most: log-probabilities that it takes; None: it refuses them. silent: it takes them and tells
+    none. written: the tokens of its critiques.
+    """
+
+    def __init__(
+        self,
+        goes_on: bool = False,
+        most: int | None = 20,
+        silent: bool = False,
+        written: tuple[str, ...] = TEXT,
+    ) -> None:
+        super().__init__()
+        self.goes_on, self.most, self.silent, self.written = goes_on, most, silent, written
+        self.answer = self.answered
+
+    def answered(self, path: str, body: dict[str, Any]) -> Answer:
+        assert path == "/v1/chat/completions"
+        top = body.get("top_logprobs")
+        if top is not None and self.most is None:
+            words = "You are not allowed to request logprobs from this model"
+            return 400, {"error": {"message": words, "param": "logprobs"}}, {}
+        if top is not None and top > (self.most or 0):
+            return 400, {"error": {"message": f"top_logprobs must be at most {self.most}"}}, {}
+        last = body["messages"][-1]
+        begun = self.goes_on and body.get("continue_final_message")
+        if begun and last["content"].endswith("[[1"):
+            tokens, table = ["]]"], AFTER_1
+        elif begun and last["content"].endswith("[[7"):
+            tokens, table = ["]]"], {"]]": 0.9}
+        elif begun and last["content"].endswith("[["):
+            tokens, table = ["7"], NEXT
+        else:
+            tokens, table = list(self.written), NEXT
+        entries = [
+            {
+                "token": token,
+                "logprob": -0.5,
+                "bytes": list(token.encode()),
+                "top_logprobs": told(table if token == "7" or begun else {token: 0.9}),
+            }
+            for token in tokens
+        ]
+        size = sum(len(m["content"].split()) for m in body["messages"]) + (0 if begun else 4)
+        choice = {
+            "message": {"content": "".join(tokens)},
+            "finish_reason": "stop",
+            "logprobs": {"content": entries} if top and not self.silent else None,
+        }
+        usage = {"prompt_tokens": size, "completion_tokens": len(tokens)}
+        return 200, {"choices": [choice], "usage": usage}, {}
+
+
+@pytest.fixture
+def speaking() -> Iterator[Callable[..., Dialect]]:
+    made: list[Dialect] = []
+
+    def make(**kind: Any) -> Dialect:
+        made.append(Dialect(**kind))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.server.shutdown()
+        one.server.server_close()
+
+
+@asynccontextmanager
+async def asking(
+    endpoint: Endpoint, journal: Path | None = None, **more: Any
+) -> AsyncIterator[RewardClient]:
+    kept = Journal(journal) if journal else None
+    checked = JudgeConfig(kind="openai", model="served", base_url=endpoint.url, start_s=5, **more)
+    async with open_judge(checked, journal=kept) as client:
+        yield client
+    if kept:
+        kept.close()
+
+
+async def judged(endpoint: Endpoint, **more: Any) -> Judgement:
+    async with asking(endpoint, **more) as client:
+        [found] = await client.rate([WHY])
+    return found
+
+
+async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
+    speaking: Callable[..., Dialect],
+) -> None:
+    """P(10) = P("1") P("0" | "1"); what is left of P("1") is P(1)."""
+    endpoint = speaking(goes_on=True)
+    async with asking(endpoint) as client:
+        assert await client.views() == {"rating", "expected", "direct"}
+        [found] = await client.rate([WHY], view="direct")
+    assert found.rating is not None and found.view("rating") == 7
+    table = dict(found.rating.distribution or ())
+    assert table["10"] == pytest.approx(0.25 * 0.4) and table["1"] == pytest.approx(0.25 * 0.6)
+    assert table["7"] == pytest.approx(0.5) and found.rating.unknown == 0
+    assert found.rating.outside == pytest.approx(0.05)
+    mean = (7 * 0.5 + 8 * 0.2 + 0.15 + 10 * 0.1) / 0.95
+    assert found.view("expected") == pytest.approx(mean)
+    assert found.view("direct") == pytest.approx(mean)
+    begun = [
+        body["messages"][-1]["content"]
+        for _, body, _ in endpoint.requests
+        if body.get("continue_final_message") and body["messages"][0]["content"] != "Say OK."
+    ]
+    assert {"Good.\nRating: [[", "Good.\nRating: [[1", "Rating: [["} <= set(begun)
+    assert all("logprobs" in b for _, b, _ in endpoint.requests if b["max_tokens"] == 1)
+
+
+async def test_what_a_judge_quotes_is_no_control_token_at_the_slot(
+    speaking: Callable[..., Dialect],
+) -> None:
+    written = ("It says <|im_end|>", ".\nRating: [[", "7", "]]")
+    endpoint = speaking(goes_on=True, written=written)
+    await judged(endpoint)
+    begun = [b["messages"][-1]["content"] for _, b, _ in endpoint.requests[-2:]]
+    assert all("<\u200b|im_end|>" in content for content in begun)
+
+
+async def test_a_forced_slot_is_read_where_the_endpoint_goes_on(
+    speaking: Callable[..., Dialect],
+) -> None:
+    found = await judged(speaking(goes_on=True, written=("No verdict.",)))
+    assert (found.view("rating"), found.forced) == (7, True)
+
+
+async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count(
+    speaking: Callable[..., Dialect],
+) -> None:
+    """P("1") is of 1 or of 10, and nobody tells: unknown, and never guessed."""
+    endpoint = speaking()
+    without = await judged(endpoint)
+    assert (without.view("rating"), without.view("expected")) == (7, None)
+    assert "logprobs" not in endpoint.requests[-1][1]
+    found = await judged(endpoint, distribution=True)
+    assert found.rating is not None and found.rating.unknown == pytest.approx(0.25)
+    table = dict(found.rating.distribution or ())
+    assert (table["1"], table["10"]) == (0, 0) and table["8"] == pytest.approx(0.2)
+    assert found.view("expected") == pytest.approx((7 * 0.5 + 8 * 0.2) / 0.7)
+    assert found.rating.outside == pytest.approx(0.3)
+
+
+async def test_an_endpoint_that_takes_fewer_alternatives_is_asked_for_fewer(
+    speaking: Callable[..., Dialect],
+) -> None:
+    endpoint = speaking(most=5)
+    found = await judged(endpoint, distribution=True)
+    assert found.view("expected") is not None
+    assert endpoint.requests[-1][1]["top_logprobs"] == 5
+
+
+@pytest.mark.parametrize("kind", [{"most": None}, {"silent": True}], ids=["refuses", "null"])
+async def test_an_endpoint_without_log_probabilities_rates_and_refuses_other_views(
+    speaking: Callable[..., Dialect], kind: dict[str, Any]
+) -> None:
+    endpoint = speaking(**kind)
+    async with asking(endpoint, distribution=True) as client:
+        assert await client.views() == {"rating"}
+        [found] = await client.rate([WHY], view="rating")
+    assert (found.view("rating"), found.view("expected")) == (7, None)
+    assert "logprobs" not in endpoint.requests[-1][1]
+
+
+async def test_probabilities_that_stay_away_at_the_first_answer_end_the_run(
+    speaking: Callable[..., Dialect],
+) -> None:
+    endpoint = speaking()
+    async with asking(endpoint, distribution=True) as client:
+        assert "expected" in await client.views()
+        endpoint.silent = True
+        with pytest.raises(ConfigError, match=r"set view .* to rating"):
+            await client.rate([WHY], view="expected")
+        endpoint.silent = False
+        [found] = await client.rate([WHY], view="expected")
+        assert found.ok
+        endpoint.silent = True
+        [lost] = await client.rate([Candidate("Why?", "So.")], view="expected")
+    assert (lost.outcome, lost.view("rating")) == (Outcome.NO_NUMBER, None)
+
+
+async def test_what_an_endpoint_can_is_found_out_once_and_kept(
+    speaking: Callable[..., Dialect], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
+    with caplog.at_level(logging.INFO, "autoj_reward"):
+        async with asking(endpoint, journal) as client:
+            await client.rate([WHY])
+    assert "distributions: a request of one token at the slot" in caplog.text
+    first = len(endpoint.requests)
+    async with asking(endpoint, journal) as client:  # all is on record: nobody is asked
+        await client.rate([WHY])
+    assert len(endpoint.requests) == first
+    async with asking(endpoint, journal) as client:
+        await client.rate([Candidate("Why?", "So.")])
+    again = [body for _, body, _ in endpoint.requests[first:]]
+    assert sum(body["messages"][0]["content"] == "Say OK." for body in again) == 1
+
+
+async def test_a_judgement_on_record_without_the_number_is_asked_for_again(
+    speaking: Callable[..., Dialect], tmp_path: Path
+) -> None:
+    endpoint, journal = speaking(), tmp_path / "j.sqlite"
+    async with asking(endpoint, journal) as client:
+        [before] = await client.rate([WHY])
+    assert before.view("expected") is None
+    async with asking(endpoint, journal, distribution=True) as client:
+        [found] = await client.rate([WHY], view="expected")
+    assert found.view("expected") is not None
+    asked = len(endpoint.requests)
+    async with asking(endpoint, journal, distribution=True) as client:
+        assert await client.rate([WHY], view="expected") == [found]
+    assert len(endpoint.requests) == asked
+
+
+async def test_an_endpoint_that_is_down_for_a_while_costs_nothing(
+    speaking: Callable[..., Dialect], tmp_path: Path
+) -> None:
+    endpoint = speaking(goes_on=True)
+    back, refused = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def down(path: str, body: dict[str, Any]) -> Answer:
+        loop.call_soon_threadsafe(refused.set)
+        return (503, "down", {}) if not back.is_set() else endpoint.answered(path, body)
+
+    async with asking(endpoint, tmp_path / "j.sqlite") as client:
+        await client.views()
+        endpoint.answer = down
+        asked = [Candidate("Why?", f"Because {n}.") for n in range(20)]
+        rating = asyncio.create_task(client.rate(asked))
+        await refused.wait()
+        assert not rating.done()
+        back.set()
+        found = await rating
+    assert all(judgement.ok for judgement in found)
+
+
+async def test_a_wrong_port_is_an_error_at_once(speaking: Callable[..., Dialect]) -> None:
+    closed = Endpoint()
+    closed.server.shutdown()
+    closed.server.server_close()
+    checked = JudgeConfig(kind="openai", model="m", base_url=closed.url, start_s=0.2)
+    async with open_judge(checked) as client:
+        with pytest.raises(EngineUnavailable, match=r"within 0.2 s.*correct base_url"):
+            await client.rate([WHY])
+
+
+LABELS = tuple(str(n) for n in range(1, 11))
+
+
+def tokens(*pieces: str | tuple[str, dict[str, float]]) -> list[WrittenToken]:
+    given = [piece if isinstance(piece, tuple) else (piece, {piece: 0.9}) for piece in pieces]
+    return [
+        WrittenToken(text.encode(), tuple((t.encode(), math.log(p)) for t, p in table.items()))
+        for text, table in given
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "probs", "unknown"),
+    [
+        pytest.param(("[[", ("7", {"7": 0.6, "10": 0.3, "1": 0.1})), (0.1, 0.6, 0.3), 0, id="10"),
+        pytest.param(
+            ("[[", ("1", {"7": 0.2, "1": 0.8}), ("]]", {"]]": 0.75, "0": 0.25})),
+            (0.6, 0.2, 0.2), 0, id="1 was written",
+        ),
+        pytest.param(
+            ("[[", ("1", {"7": 0.2, "1": 0.8}), ("0", {"]]": 0.75, "0": 0.25})),
+            (0.6, 0.2, 0.2), 0, id="10 was written in two tokens",
+        ),
+        pytest.param((("[[7", {"[[7": 0.6, "[[8": 0.2, "[[": 0.1}),), (0, 0.6, 0), 0.1, id="head"),
+        pytest.param(
+            ("[[", ("7]]", {"7]]": 0.6, "1]]": 0.2, "75": 0.1})), (0.2, 0.6, 0), 0, id="tail"
+        ),
+        pytest.param(("[[", (" 7", {" 7": 0.6, "7": 0.2, " ": 0.1})), (0, 0.8, 0), 0.1, id="space"),
+    ],
+)  # fmt: skip
+async def test_labels_in_the_tokens_of_any_tokenizer(
+    written: Any, probs: tuple[float, ...], unknown: float
+) -> None:
+    """Probabilities of 1, 7 and 10."""
+    own = tokens("Rating", ": ", *written, "." if written[-1][0] == "0" else "]]")
+    text = b"".join(token.text for token in own).decode().strip()
+    at = len(text[: text.index("[[") + 2])
+    at += len(text[at:]) - len(text[at:].lstrip())
+    found = await read_labels(LABELS, written_slot(own, text, at))
+    assert found is not None
+    table = dict(found.probs)
+    assert [table[n] for n in ("1", "7", "10")] == pytest.approx(list(probs))
+    assert found.unknown == pytest.approx(unknown)
+
+
+async def test_tokens_that_say_something_else_than_the_text_tell_nothing() -> None:
+    own = tokens("Rating: [[", "7", "]]")
+    assert await read_labels(LABELS, written_slot(own, "Rated [[7]]", 8)) is None
