@@ -52,7 +52,7 @@ class Candidate:
 
     query: of a conversation, whatever it is given as, the plain text of the context's turns.
     policy_logprob: sequence log-probability under the policy (natural log), None if unknown.
-    group_id: names the query's group; candidates of one group compete in best-of-N.
+    group_id: names the candidate's group; see `group_key`.
     context: named texts that the judge's format shows beside the two, such as a reference.
     """
 
@@ -72,6 +72,21 @@ class Candidate:
         messages that are no conversation or without a turn to rate."""
         turns, response = before_response(messages, answered=False)
         return after(turns, response or "", context)
+
+
+GroupKey = str | tuple[str, Mapping[str, str]]
+
+
+def group_key(candidate: Candidate) -> GroupKey:
+    """Return the key of the candidate's group: its group id, else its query and context.
+
+    The candidates of a group compete with each other: they are whitened together, and their ties
+    are counted. A judge shows the context, so ratings beside different references differ by more
+    than the responses.
+    """
+    if candidate.group_id is not None:
+        return candidate.group_id
+    return candidate.query, candidate.context
 
 
 def after(

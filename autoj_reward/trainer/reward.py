@@ -24,7 +24,7 @@ from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budg
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -183,16 +183,16 @@ class RewardModel:
     ) -> list[Reward]:
         """One reward a candidate, in order; failed judgements abstain.
 
-        Candidates of the same `group_id` (else of the same query) are one group. Raises
-        BudgetExceeded when too many judgements of the run have failed. budgets: of the asking run,
-        where several share this model.
+        Candidates with the same `group_key` are one group. Raises BudgetExceeded when too many
+        judgements of the run have failed. budgets: of the asking run, where several share this
+        model.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """The rewards' values, with the configured fallback where one abstains. ConfigError for a
         lone response where its group decides."""
-        return self._fallback.fill([r.value for r in rewards], [_group(c) for c in candidates])
+        return self._fallback.fill([r.value for r in rewards], [group_key(c) for c in candidates])
 
     def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:
         """Start a coroutine on the judge's own event loop, with the judge's client."""
@@ -235,7 +235,7 @@ class RewardModel:
         ]
         raw = [self.parts.reward(own) for own in values]
         shaped = self._shape(
-            raw, [len(c.response) for c in candidates], [_group(c) for c in candidates]
+            raw, [len(c.response) for c in candidates], [group_key(c) for c in candidates]
         )
         shown = [{} for _ in values] if self.parts.alone else values
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
@@ -273,7 +273,3 @@ class RewardModel:
             raise
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-
-def _group(candidate: Candidate) -> str:
-    return candidate.query if candidate.group_id is None else candidate.group_id

@@ -40,6 +40,7 @@ from autoj_reward.trainer.text import query_text, response_text
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome
+from tests.formats import write_reference_format
 
 RATINGS = {"good": 9, "fair": 6, "poor": 2}
 
@@ -355,6 +356,41 @@ def test_figures_by_hand(reward: RewardModel) -> None:
     assert figures["judge/group_std"] == pytest.approx(24.5**0.5)
     assert figures["judge/raw"] == pytest.approx(17 / 3)
     assert figures["judge/response_characters"] == 4
+
+
+def test_one_query_with_two_references_is_two_groups(tmp_path: Path) -> None:
+    ratings = {"a": 1, "b": 2, "c": 4, "d": 5, "lost": 9}
+    script = {"ratings": ratings, "fail": {"lost": "truncated"}}
+    shown = str(write_reference_format(tmp_path / "marks"))
+    judge = JudgeConfig(kind="fake", format=shown, script=script)
+    failures = FailureConfig(budget=1.0, fallback="group")
+    made = config(judge=judge, shaping=ShapingConfig(whiten="group"), failures=failures)
+    texts = [{"reference": "r1"}] * 2 + [{"reference": "r2"}] * 2
+    rated = [Candidate("q", r, context=c) for r, c in zip("abcd", texts, strict=True)]
+    with RewardModel(made) as model:
+        found = model.rewards_now(rated)
+        assert [r.value for r in found] == pytest.approx([-0.707, 0.707] * 2, abs=1e-3)
+        figures = batch_figures(found, rated)
+        assert figures["judge/group_std"] == pytest.approx(0.5**0.5)
+        asked = [*rated[:2], Candidate("q", "lost", context={"reference": "r2"}), rated[3]]
+        assert model.numbers(model.rewards_now(asked), asked)[2] == 0.0  # d alone, whitened
+        # A group id names the group, whatever the context.
+        named = [Candidate(c.query, c.response, None, "g", c.context) for c in rated]
+        values = [r.value for r in model.rewards_now(named)]
+        assert values == pytest.approx([-1.095, -0.548, 0.548, 1.095], abs=1e-3)
+        with pytest.raises(ConfigError, match="one response of 'q'"):
+            model.rewards_now(rated[:3])
+
+
+def test_online_dpo_pairs_share_their_reference(tmp_path: Path) -> None:
+    judge = JudgeConfig(kind="fake", format=str(write_reference_format(tmp_path / "marks")))
+    with (
+        RewardModel(config(judge=judge)) as model,
+        pytest.raises(ValueError, match="two completions of each prompt"),
+    ):
+        OnlineDPOReward(model).judge(
+            ["q", "q"], ["good", "poor"], ties_left_out=True, reference=["r1", "r2"]
+        )
 
 
 # HTTP
