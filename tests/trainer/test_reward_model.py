@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.remote import HttpBackend
+from autoj_reward.client.session import open_judge
 from autoj_reward.config import (
     FailureConfig,
     JudgeConfig,
@@ -28,7 +31,13 @@ from autoj_reward.config import (
     ShapingConfig,
 )
 from autoj_reward.edge.http import make_app
-from autoj_reward.errors import BudgetExceeded, ConfigError, EngineUnavailable, InputError
+from autoj_reward.errors import (
+    AutojError,
+    BudgetExceeded,
+    ConfigError,
+    EngineUnavailable,
+    InputError,
+)
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
@@ -121,7 +130,63 @@ def test_closed_and_opened_again(reward: RewardModel) -> None:
     assert reward.rewards_now(asked("good"))[0].value == 9.0
     reward.close()
     reward.close()
+    for call in (
+        lambda: reward.rewards_now(asked("fair")),
+        lambda: reward.compare_now([("q", "good", "poor")]),
+        lambda: asyncio.run(reward.rewards(asked("fair"))),
+    ):
+        with pytest.raises(EngineUnavailable, match="the judge was closed: open it again"):
+            call()
+    assert not reward.clients  # a late call has not started the judge again
+    reward.open()
     assert reward.rewards_now(asked("fair"))[0].value == 6.0
+
+
+class InWorkers(torch.utils.data.Dataset[Any]):
+    """Rewards, or errors, of workers of a DataLoader, which are forked from this process."""
+
+    def __init__(self, model: RewardModel) -> None:
+        self.model = model
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self.model.rewards_now(asked("good"))[0].value
+        except AutojError as error:
+            return error
+
+
+def in_workers(model: RewardModel) -> list[Any]:
+    loader = DataLoader(
+        InWorkers(model), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+    return list(loader)
+
+
+def test_a_forked_process_opens_its_own_judge(reward: RewardModel) -> None:
+    assert in_workers(reward) == [9.0, 9.0]
+    assert reward.rewards_now(asked("poor"))[0].value == 2.0  # the parent's is untouched
+    reward.close()
+    assert {str(error) for error in in_workers(reward)} == {CLOSED}
+
+
+class OnRay(RewardModel):
+    """Its judge is scripted, and its config says that replicas run."""
+
+    def _opened(self, *_: Any) -> AbstractAsyncContextManager[RewardClient]:
+        return open_judge(config().judge)
+
+
+def test_a_forked_process_starts_no_replicas_of_its_own() -> None:
+    with OnRay(config(judge=JudgeConfig(kind="vllm"))) as model:
+        for error in in_workers(model):
+            assert isinstance(error, ConfigError)
+            assert "forked" in str(error) and "reward.service" in str(error)
+        assert model.rewards_now(asked("good"))[0].value == 9.0
+    # Nothing was open when this one was forked: the child may be the process that opens it.
+    assert in_workers(OnRay(model.config)) == [9.0, 9.0]
 
 
 def test_a_pickled_one_works_where_it_is_loaded(reward: RewardModel) -> None:
