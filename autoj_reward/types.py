@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -51,9 +52,11 @@ class Candidate:
     """One response to one query.
 
     query: of a conversation, whatever it is given as, the plain text of the context's turns.
-    policy_logprob: sequence log-probability under the policy (natural log), None if unknown.
+    policy_logprob: sequence log-probability under the policy (natural log), None if unknown;
+        ValueError where it is not finite.
     group_id: names the candidate's group; see `group_key`.
     context: named texts that the judge's format shows beside the two, such as a reference.
+    unusable: why no part of a reward can be asked about it, "" if it can.
     """
 
     query: str
@@ -61,8 +64,13 @@ class Candidate:
     policy_logprob: float | None = None
     group_id: str | None = None
     context: Mapping[str, str] = NOTHING
+    unusable: str = ""
 
     def __post_init__(self) -> None:
+        if self.policy_logprob is not None and not math.isfinite(self.policy_logprob):
+            raise ValueError(
+                f"policy_logprob is {self.policy_logprob}: give a finite number, or None"
+            )
         object.__setattr__(self, "context", context_of(self.context))
         object.__setattr__(self, "query", _asked(self.query, self.context))
 

@@ -26,7 +26,7 @@ from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budg
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement, group_key
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -250,7 +250,7 @@ class RewardModel:
     ) -> list[Reward]:
         started = time.monotonic()
         said = await asyncio.gather(
-            *(ask(self.fields.for_part(name, candidates)) for name, ask in self._asks.items())
+            *(self._ask_part(name, ask, candidates) for name, ask in self._asks.items())
         )
         self.waited_s += time.monotonic() - started
         answers = dict(zip(self._asks, said, strict=True))
@@ -270,6 +270,17 @@ class RewardModel:
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
+
+    async def _ask_part(
+        self, name: str, ask: Ask, candidates: Sequence[Candidate]
+    ) -> list[Judgement | None]:
+        """Return a part's judgements in order; an unusable candidate fails unasked."""
+        usable = [c for c in candidates if not c.unusable]
+        answers = iter(await ask(self.fields.for_part(name, usable)))
+        return [
+            Judgement(Outcome.INPUT_REJECTED, reason=c.unusable) if c.unusable else next(answers)
+            for c in candidates
+        ]
 
     async def _compare(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
         if not self.parts.alone:

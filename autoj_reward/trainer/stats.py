@@ -24,7 +24,11 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
 
     With several parts the rewards are theirs together. `parts/<name>`: mean of what a part says, in
     its own unit; `parts/<name>_abstains`: share of the responses of which it says nothing.
+
+    An empty batch has no figures.
     """
+    if not rewards:
+        return {}
     judgements = [reward.judgement for reward in rewards]
     n = len(rewards)
 

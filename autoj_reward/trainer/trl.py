@@ -85,6 +85,8 @@ def _logged(
     log_extra: LogExtra | None,
 ) -> list[float | None]:
     """The values, after logging. Every call logs the same names, as several ranks need."""
+    if not rewards:
+        return []
     if log_metric:
         for name, value in batch_figures(rewards, asked).items():
             log_metric(name, value)

@@ -42,10 +42,11 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer import verl
+from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward, split
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import query_text, response_text
+from autoj_reward.trainer.text import query_text, reply_text, response_text
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome
@@ -236,6 +237,10 @@ def test_the_response_of_a_completion() -> None:
     said = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
     assert response_text([*said, {"role": "assistant", "content": "b"}]) == "a\n\nb"
     assert response_text([]) == ""
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    result = {"role": "tool", "content": "x"}
+    assert response_text([call, result, call]) == "[calls f {}]\n\n[calls f {}]"
+    assert reply_text([call]) == "[calls f {}]"
 
 
 @pytest.mark.parametrize("bad", [[{"content": "x"}], ["x"], [{"role": "user", "content": 5}]])
@@ -275,6 +280,24 @@ def test_grpo_logs_the_same_names_every_time(reward: RewardModel) -> None:
     assert first["judge/raw"] == 7.0
     assert ask("good") == [9.0]
     assert metrics[-1].keys() == first.keys()
+
+
+def test_a_completion_of_tool_calls_alone_is_flagged(reward: RewardModel) -> None:
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    said = response_text([call, call])
+    found = reward.rewards_now(asked(said, f"{said}\nDone."))
+    assert ["empty_response" in r.judgement.flags for r in found] == [True, False]
+
+
+def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> None:
+    metrics: dict[str, Any] = {}
+    log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
+    assert GRPOReward(reward).judge_sync([], [], **log) == []
+    assert asyncio.run(GRPOReward(reward).judge([], [], **log)) == []
+    assert metrics == {} == batch_figures([], [])
+    assert OnlineDPOReward(reward).judge([], [], ties_left_out=True) == []
+    assert OnlineDPOReward(reward).compare([], [], ties_left_out=True) == []
+    assert asyncio.run(numbers(reward, [])) == []
 
 
 def test_the_sync_bridge_gives_the_same(reward: RewardModel) -> None:
@@ -330,6 +353,16 @@ def test_openrlhf_batches_single_rows_and_nothing(reward: RewardModel) -> None:
     assert [one["rewards"] for one in alone] == [[9.0], [5.5]]
     assert ask([], []) == {"rewards": [], "scores": [], "extra_logs": {}}
     assert split("Q: x\nA: y</s>", "Q: x\nA:") == Candidate("Q: x\nA:", "y")
+
+
+def test_openrlhf_abstains_where_it_cannot_split(reward: RewardModel) -> None:
+    rows = ([CHATML + "good", "another text, good"], [CHATML, CHATML])
+    found = asyncio.run(get_reward(reward, *rows))
+    assert found["rewards"] == [9.0, 5.5] and reward.fallbacks == 1
+    assert found["extra_logs"]["judge_input_rejected"] == [0.0, 1.0]
+    with pytest.raises(BudgetExceeded, match="does not open with its prompt"):
+        for _ in range(20):
+            asyncio.run(get_reward(reward, ["another text"], [CHATML]))
 
 
 def test_verl_gets_the_same_finite_keys(reward: RewardModel) -> None:
