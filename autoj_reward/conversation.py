@@ -108,12 +108,18 @@ def _turn(message: Any, where: str) -> Turn:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {message!r:.80}")
     role = "system" if message["role"] == "developer" else message["role"]
+    return Turn(role, message_text(message, where))
+
+
+def message_text(message: Mapping[str, Any], where: str = "") -> str:
+    """Return the text of a message, with a line for each tool that it calls. BadMessages for
+    content or calls that are none."""
     said = content_text(message, where)
     calls = message.get("tool_calls") or ()
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {calls!r:.80}")
     called = [_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
-    return Turn(role, "\n".join(filter(None, [said, *called])))
+    return "\n".join(filter(None, [said, *called]))
 
 
 def _call(call: Any, where: str) -> str:

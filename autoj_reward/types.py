@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -56,9 +57,11 @@ class Candidate:
     """One response to one query.
 
     query: of a conversation, whatever it is given as, the plain text of the context's turns.
-    policy_logprob: sequence log-probability under the policy (natural log), None if unknown.
-    group_id: names the query's group; candidates of one group compete in best-of-N.
+    policy_logprob: sequence log-probability under the policy (natural log), None if unknown;
+        ValueError where it is not finite.
+    group_id: names the candidate's group; see `group_key`.
     context: named texts that the judge's format shows beside the two, such as a reference.
+    unusable: why no part of a reward can be asked about it, "" if it can.
     """
 
     query: str
@@ -66,8 +69,13 @@ class Candidate:
     policy_logprob: float | None = None
     group_id: str | None = None
     context: Mapping[str, str] = NOTHING
+    unusable: str = ""
 
     def __post_init__(self) -> None:
+        if self.policy_logprob is not None and not math.isfinite(self.policy_logprob):
+            raise ValueError(
+                f"policy_logprob is {self.policy_logprob}: give a finite number, or None"
+            )
         object.__setattr__(self, "context", context_of(self.context))
         object.__setattr__(self, "query", _asked(self.query, self.context))
 
@@ -77,6 +85,21 @@ class Candidate:
         messages that are no conversation or without a turn to rate."""
         turns, response = before_response(messages, answered=False)
         return after(turns, response or "", context)
+
+
+GroupKey = str | tuple[str, Mapping[str, str]]
+
+
+def group_key(candidate: Candidate) -> GroupKey:
+    """Return the key of the candidate's group: its group id, else its query and context.
+
+    The candidates of a group compete with each other: they are whitened together, and their ties
+    are counted. A judge shows the context, so ratings beside different references differ by more
+    than the responses.
+    """
+    if candidate.group_id is not None:
+        return candidate.group_id
+    return candidate.query, candidate.context
 
 
 def after(

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from autoj_reward.capacity.plan import PlanConfig
 from autoj_reward.collect.config import CollectConfig
@@ -366,3 +368,24 @@ def test_configs_are_frozen_and_defaults_are_the_papers() -> None:
     )
     with pytest.raises(ValueError, match="frozen"):
         judge.seed = 3  # type: ignore[misc]
+
+
+def blocks(kind: type[Block]) -> list[type[Block]]:
+    return [kind, *(own for below in kind.__subclasses__() for own in blocks(below))]
+
+
+def test_no_number_of_any_block_may_be_infinite() -> None:
+    tried = 0
+    for block in blocks(Block):
+        for name, field in block.model_fields.items():
+            shape = str(field.annotation)
+            if not re.search(r"\bfloat\b", shape):
+                continue
+            for bad in (math.nan, math.inf, -math.inf):
+                given = (bad, 1.0) if "tuple" in shape else bad
+                with pytest.raises(ValidationError) as caught:
+                    block.model_validate({name: given})
+                wrong = [error for error in caught.value.errors() if error["loc"][0] == name]
+                assert wrong, f"{block.__name__}.{name} takes {given}"
+                tried += 1
+    assert tried > 60

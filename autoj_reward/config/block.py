@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Block(BaseModel):
-    """A config block: frozen, and every unknown key is an error."""
+    """A config block: frozen. Unknown keys and numbers that are not finite are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

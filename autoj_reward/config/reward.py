@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, FiniteFloat, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from autoj_reward.config.block import Block
 from autoj_reward.config.jobs import ViewOrAuto
@@ -98,8 +98,8 @@ class PartConfig(JudgedConfig):
     """
 
     function: str | None = None
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    range: tuple[FiniteFloat, FiniteFloat] | None = None
+    weight: float = Field(1.0, gt=0)
+    range: tuple[float, float] | None = None
     failures: BudgetConfig = BudgetConfig()
 
     @model_validator(mode="after")

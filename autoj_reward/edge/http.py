@@ -109,7 +109,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
         judgements = await answered(candidates, refusal, partial(client.rate, view=view))
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
-        metrics.rated([c.query for c in candidates], judgements)
+        metrics.rated(candidates, judgements)
         return judgements
 
     async def compare(pairs: Sequence[Contest], swap: bool = True) -> list[Comparison]:

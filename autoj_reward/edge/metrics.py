@@ -21,7 +21,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
 from autoj_reward.select.tie_break import tied_pairs
-from autoj_reward.types import Comparison, Judgement, Outcome, Usage
+from autoj_reward.types import Candidate, Comparison, GroupKey, Judgement, Outcome, Usage, group_key
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable with the folder in which several processes count together; prometheus_client reads
@@ -34,7 +34,7 @@ class Metrics:
     """Counts what a service does; `text` is its `/metrics` page.
 
     Judgements are counted by outcome and kind (`single` or `pairwise`), tokens as in, cached or
-    out. Ties are pairs of equal ratings among the responses to one query of one request.
+    out. Ties are pairs of equal ratings within a group (see `group_key`) of one request.
 
     Of several edges on one port each shows what all have counted, those that died included; the
     judge's health is each one's own, by its process id, and what the process costs is left out.
@@ -86,7 +86,7 @@ class Metrics:
             buckets=SECONDS,
             registry=r,
         )
-        self._pairs = Counter("autoj_rated_pairs", "Pairs rated under one query.", registry=r)
+        self._pairs = Counter("autoj_rated_pairs", "Pairs rated within one group.", registry=r)
         self._ties = Counter("autoj_tied_pairs", "Those of them with equal ratings.", registry=r)
         self._comparisons = Counter(
             "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
@@ -130,12 +130,12 @@ class Metrics:
         if self._unchecked >= CHECK_EVERY:
             self._check_health()
 
-    def rated(self, queries: Sequence[str], judgements: Sequence[Judgement]) -> None:
-        """Count the ties among ratings of responses to the same query."""
-        groups: dict[str, list[float]] = {}
-        for query, judgement in zip(queries, judgements, strict=True):
+    def rated(self, candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
+        """Count the ties among the ratings of each group."""
+        groups: dict[GroupKey, list[float]] = {}
+        for candidate, judgement in zip(candidates, judgements, strict=True):
             if judgement.rating is not None:
-                groups.setdefault(query, []).append(judgement.rating.value)
+                groups.setdefault(group_key(candidate), []).append(judgement.rating.value)
         for ratings in groups.values():
             self._pairs.inc(math.comb(len(ratings), 2))
             self._ties.inc(tied_pairs(ratings))

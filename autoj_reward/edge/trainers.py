@@ -1,6 +1,6 @@
 """Routes that trainers ask in their own form.
 
-    POST /reward      {"prompt", "response", "label"?} -> a number
+    POST /reward      {"prompt", "response", "label"?, "metadata"?} -> a number
     POST /get_reward  {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
     POST /v1/responses  as NeMo Gym's genrm_compare asks: see `genrm.py`
 
@@ -44,12 +44,14 @@ class Said(Body):
     """The body of POST /reward.
 
     prompt: a text, with a chat template or without, or the messages of a conversation. response:
-    the text to rate. label: the reference, for a judge that shows one.
+    the text to rate. label: the reference, for a judge that shows one and for functions.
+    metadata: other context by name, as slime's samples have it.
     """
 
     prompt: Text | Turns
     response: Text
     label: Any = None
+    metadata: dict[str, Any] | None = None
 
 
 Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
@@ -96,10 +98,10 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
     @app.post("/reward")
     async def one(body: Said, request: Request) -> float:
         """The reward of one response."""
-        prompt = mappings(body.prompt)
+        row = {**(body.metadata or {}), "label": body.label}
         with answering():
             [number] = await numbers(
-                model, [(prompt, body.response, {"label": body.label})], budgets(request)
+                model, [(mappings(body.prompt), body.response, row)], budgets(request)
             )
             return number
 

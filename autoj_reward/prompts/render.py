@@ -170,6 +170,8 @@ def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Promp
 
 
 _SAID = re.compile(r"[^\W_]")
+CALL = re.compile(r"^\[calls [^\n]*\]$", re.MULTILINE)
+"""A tool that a response calls, as `conversation.message_text` writes it."""
 CONTROL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
     r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
@@ -181,7 +183,8 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
 
     `planted_verdict`: text that reads as the judge's verdict slot. `template_delimiter`: a line
     of the judge's own template, or a mark of its thinking block. `control_token`: the spelling of a
-    known control token. `empty_response`: nothing but white space and punctuation. `forged_turn`:
+    known control token. `empty_response`: nothing but white space, punctuation
+    and calls of tools. `forged_turn`:
     a line that begins as a turn of the conversation does, in any text.
     """
     slot = fmt.slot(item.kind)
@@ -212,7 +215,7 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     for response in item.responses:
         if CONTROL.search(response):
             found.add("control_token")
-        if not _SAID.search(response):
+        if not _SAID.search(CALL.sub("", response)):
             found.add("empty_response")
     return tuple(sorted(found))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +21,7 @@ class ContextFields:
     """The context fields that the parts of a reward show, and the columns that hold them.
 
     asked: each with its column; required are those that the reward's own judge needs to rate. A
-    function may read any, so beside one every name in `columns` is taken.
+    function may read any, so beside one the reference and every name in `columns` are taken.
 
     Raises ConfigError for a name in `columns` that no part shows.
     """
@@ -27,9 +30,10 @@ class ContextFields:
         self._shown = {
             name: set(format_of(own.judge).context("single")) for name, own in config.judged.items()
         }
-        known = {field for shown in self._shown.values() for field in shown}
+        self._for_judges = {field for shown in self._shown.values() for field in shown}
+        known = set(self._for_judges)
         if any(part.function for part in config.parts.values()):
-            known |= set(config.columns)
+            known |= {"reference", *config.columns}
         if unknown := sorted(set(config.columns) - known):
             raise ConfigError(
                 f"columns names {unknown[0]!r}, and the judges of this reward show "
@@ -43,42 +47,68 @@ class ContextFields:
         )
 
     def read(self, row: Mapping[str, Any], reference: str | None = None) -> Context:
-        """The fields that a row of a framework's has; null and blank ones are not there.
+        """Return the context fields of a framework's row. A null, NaN or blank one is missing.
 
         reference: what the framework calls its reference answer (`label`), taken where neither the
-        row nor `columns` names one. InputError for a field that is neither text nor number.
+        row nor `columns` names one. A function reads a list or mapping as JSON. InputError for a
+        number that is not finite, and where a judge would show what is neither text nor number.
         """
         found = {}
         for one in self.asked:
             column = one.column
             if column == one.field == "reference" and row.get(column) is None and reference:
                 column = reference
-            value = row.get(column)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                value = str(value)
-            if value is not None and not isinstance(value, str):
-                raise InputError(
-                    f"{column} holds {value!r:.80}, and the judge shows it as {one.field!r}: give "
-                    "a text, or name another column in reward.columns"
-                )
-            if value and value.strip():
-                found[one.field] = value
+            text = self._text(one.field, column, row.get(column))
+            if text.strip():
+                found[one.field] = text
         return Context(found)
 
-    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context]:
-        """The contexts of so many candidates, from lists of that length by the name of a column.
+    def _text(self, field: str, column: str, value: Any) -> str:
+        """Return a field's value as text, "" where it is missing."""
+        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+            value = value.item()  # a scalar of numpy or torch
+        if isinstance(value, float) and not math.isfinite(value):
+            if math.isnan(value):  # how pandas and datasets write a missing value
+                return ""
+            raise InputError(f"{column} holds {value}: give a finite number, or null")
+        if value is None or isinstance(value, str):
+            return value or ""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if field not in self._for_judges and isinstance(value, bool | Mapping | list | tuple):
+            with suppress(TypeError, ValueError):
+                return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        raise InputError(
+            f"{column} holds {value!r:.80}, which is no text for the field {field!r}: give a text, "
+            "or name another column in reward.columns"
+        )
 
-        ConfigError where there is no column for a field that the judge needs.
+    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context]:
+        """Return the contexts of `count` candidates, from columns of that length by name: lists,
+        arrays, and columns of pandas or datasets.
+
+        ConfigError where there is no column for a field that the judge needs, and for a column of
+        another length.
         """
-        lists = {name: own for name, own in columns.items() if isinstance(own, list | tuple)}
+        wanted = {one.column for one in self.asked}
+        lists = {
+            name: values
+            for name, column in columns.items()
+            if name in wanted and (values := _as_list(column)) is not None
+        }
         for one in self.asked:
             if one.required and one.column not in lists:
                 raise ConfigError(
                     f"the judge's format needs {one.field!r}, and the dataset has no column "
-                    f"{one.column!r} (it has {sorted(lists)}): name it in reward.columns"
+                    f"{one.column!r} (it has {sorted(columns)}): name it in reward.columns"
                 )
-        wanted = {one.column for one in self.asked} & set(lists)
-        return [self.read({name: lists[name][n] for name in wanted}) for n in range(count)]
+        for name, values in lists.items():
+            if len(values) != count:
+                raise ConfigError(
+                    f"column {name!r} has {len(values)} values for {count} completions: give one "
+                    "for each"
+                )
+        return [self.read({name: own[n] for name, own in lists.items()}) for n in range(count)]
 
     def for_part(self, name: str, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates without the fields that are for other parts alone."""
@@ -94,6 +124,15 @@ class ContextFields:
 def _without(context: Mapping[str, str], names: set[str]) -> Context:
     kept = {name: text for name, text in context.items() if name not in names}
     return Context(kept, context_of(context).turns)
+
+
+def _as_list(column: Any) -> list[Any] | None:
+    """Return the values of a column, None for what is no column."""
+    if isinstance(column, str | bytes | Mapping):
+        return None
+    if hasattr(column, "tolist"):  # numpy, torch and pandas
+        column = column.tolist()
+    return list(column) if isinstance(column, Sequence) else None
 
 
 def refuse_needed(fields: ContextFields, why: str) -> None:

@@ -14,12 +14,10 @@ VARIABLE = "AUTOJ_REWARD"
 
 @cache
 def reward_model() -> RewardModel:
-    """The one of this process, of the config file that AUTOJ_REWARD names. ConfigError without."""
+    """Return the reward model of the config file that AUTOJ_REWARD names, made once a process.
+
+    Raises ConfigError where the variable is not set."""
     path = os.environ.get(VARIABLE)
     if not path:
         raise ConfigError(f"set {VARIABLE} to the YAML file of a reward config")
     return RewardModel(load_config(RewardConfig, path))
-
-
-# A process that is forked off has the model, but not the thread that answers for it.
-os.register_at_fork(after_in_child=reward_model.cache_clear)

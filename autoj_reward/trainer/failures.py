@@ -10,7 +10,7 @@ from typing import TypeVar
 from autoj_reward.config import JUDGE, BudgetConfig, FailureConfig, RewardConfig
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.trainer.shaping import require_groups
-from autoj_reward.types import Judgement, Outcome
+from autoj_reward.types import GroupKey, Judgement, Outcome
 
 CHANCE = 1e-5
 """Before the window is full: how improbable failures must be for a judge within its budget."""
@@ -95,13 +95,13 @@ class Fallback:
         self._neutral = neutral
         self.used = 0
 
-    def fill(self, values: Sequence[float | None], groups: Sequence[str]) -> list[float]:
+    def fill(self, values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float]:
         """Numbers in the same order. `group` takes the mean of the group's valid values, and the
         neutral value for a group without any; ConfigError for a response without a group.
         """
         if self._config.fallback == "group":
             require_groups("failures.fallback", groups)
-        valid: dict[str, list[float]] = {}
+        valid: dict[GroupKey, list[float]] = {}
         for value, group in zip(values, groups, strict=True):
             if value is not None:
                 valid.setdefault(group, []).append(value)

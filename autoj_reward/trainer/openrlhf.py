@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -72,8 +73,16 @@ async def get_reward(
 
 
 def split(query: str, prompt: str, context: Context = NOTHING) -> Candidate:
-    """What the user says in a prompt, and the response in a decoded text that opens with it."""
-    return candidate(prompt_turns(prompt), without_end(after_prompt(query, prompt)), context)
+    """Return what the user says in a prompt, and the response in a decoded text that opens with it;
+    an unusable candidate where the text does not."""
+    response = after_prompt(query, prompt)
+    if response is not None:
+        return candidate(prompt_turns(prompt), without_end(response), context)
+    reason = (
+        f"the text {query[:40]!r} does not open with its prompt {prompt[:40]!r} or an end of it, "
+        "so its response is unknown: give prompt and text as the same tokenizer decodes them"
+    )
+    return replace(candidate(prompt_turns(prompt), query, context), unusable=reason)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ the row, so on the one that PPO reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
 from types import SimpleNamespace
 from typing import Any
@@ -99,8 +99,9 @@ class _Prompts:
         if not given:
             raise ConfigError("PPOReward needs the prompts of the dataset")
         self._pad = pad
-        prompts = {tuple(self._without_padding(ids)): prompt for ids, prompt in given.items()}
-        self._prompts = prompts
+        self._prompts = prompts = by_ids(
+            (self._without_padding(ids), prompt) for ids, prompt in given.items()
+        )
         self._lengths = sorted({len(ids) for ids in prompts}, reverse=True)
         ordered = sorted(prompts)
         for shorter, longer in pairwise(ordered):
@@ -130,4 +131,19 @@ class _Prompts:
 
 def prompt_table(rows: Sequence[Mapping[str, Any]], prompts: Sequence[Turn]) -> dict[Any, Turn]:
     """{ids: prompt} of dataset rows with `input_ids` and the prompts they were made of."""
-    return {tuple(row["input_ids"]): prompt for row, prompt in zip(rows, prompts, strict=True)}
+    ids = [row["input_ids"] for row in rows]
+    return by_ids(zip(ids, prompts, strict=True))
+
+
+def by_ids(pairs: Iterable[tuple[Sequence[int], Turn]]) -> dict[tuple[int, ...], Turn]:
+    """Return {ids: prompt}. Raise ConfigError for two prompts that have the same ids."""
+    found: dict[tuple[int, ...], Turn] = {}
+    for ids, prompt in pairs:
+        known = found.setdefault(tuple(ids), prompt)
+        if known != prompt:
+            raise ConfigError(
+                "two prompts have the same token ids, so a response cannot be told to be of one: "
+                f"{query_text(known)!r:.80} and {query_text(prompt)!r:.80}. Leave one out, and "
+                "do not cut prompts to a length before they differ"
+            )
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -13,11 +14,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_reward
 from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.models.views import resolve_view, with_readings
@@ -27,7 +29,7 @@ from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.ranks import of_first_rank
 from autoj_reward.trainer.shaping import Shaper
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -61,9 +63,13 @@ class RewardModel:
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
     health: of the judge over its last judgements; alarms are logged as warnings when they rise.
 
-    The judge is opened at the first call (or by `open`) and stopped by `close`. Everything runs on
-    an event loop of its own thread, so calls may come from anywhere. A pickled one carries the
-    config alone and opens a judge of its own where it is loaded, so name a running service there.
+    The judge is opened at the first call (or by `open`) and stopped by `close`; later calls raise
+    EngineUnavailable, until `open` is called again. Everything runs on an event loop of its own
+    thread, so calls may come from anywhere.
+
+    A pickled one carries the config alone and opens a judge of its own where it is loaded, and so
+    does the copy in a forked process: name a running service for either. A copy that would start
+    replicas beside those of the process it was forked from raises ConfigError.
 
     >>> with RewardModel(RewardConfig()) as reward:
     ...     [found] = reward.rewards_now([Candidate("Why is the sky blue?", "It scatters.")])
@@ -73,7 +79,9 @@ class RewardModel:
         """gpus: what a Ray that starts with the judge sees, as CUDA_VISIBLE_DEVICES has it; None:
         what this process does."""
         self.config, self._gpus = config, gpus
+        self._forked = False
         self._reset()
+        MODELS.add(self)
 
     def _reset(self) -> None:
         config = self.config
@@ -93,6 +101,7 @@ class RewardModel:
         self._alarms: tuple[str, ...] = ()
         self._unchecked = 0
         self._lock = threading.Lock()
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.clients: dict[str, RewardClient] = {}
@@ -105,8 +114,7 @@ class RewardModel:
         return {"config": self.config}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.config, self._gpus = state["config"], None
-        self._reset()
+        RewardModel.__init__(self, state["config"])
 
     def __enter__(self) -> RewardModel:
         self.open()
@@ -119,19 +127,39 @@ class RewardModel:
         """Start the judge's replicas, or find the service. Raises what keeps it from starting:
         ConfigError, ModelError, or EngineUnavailable with the address."""
         with self._lock:
-            if self.clients:
-                return
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._loop.run_forever, name="autoj-reward", daemon=True
+            self._closed = False
+            self._start()
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the opened judge."""
+        if self._loop is not None:
+            return self._loop
+        if self._forked and any(judge.on_replicas for judge in self.config.started):
+            raise ConfigError(
+                "this process was forked from one whose judge runs on Ray, which it cannot ask: "
+                "start the judge with `autoj serve` and name its address in reward.service, or ask "
+                "it in the process that opened it"
             )
-            self._thread.start()
-            try:
-                opened = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
-                self.clients = opened.result()
-            except BaseException:
-                self._stop()
-                raise
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_run, args=(self._loop,), name="autoj-reward", daemon=True
+        )
+        self._thread.start()
+        try:
+            opened = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+            self.clients = opened.result()
+        except BaseException:
+            self._stop()
+            raise
+        return self._loop
+
+    def _forget_parent(self) -> None:
+        """Forget the parent's judge in a forked process, which has no thread to run its loop."""
+        was_open, closed = self._loop is not None, self._closed
+        # Its sockets are the parent's too: they must not be closed when nothing refers to them.
+        INHERITED.append(vars(self).copy())
+        self._reset()
+        self._closed, self._forked = closed, self._forked or was_open
 
     async def _open(self) -> dict[str, RewardClient]:
         config = self.config
@@ -174,9 +202,10 @@ class RewardModel:
         return open_reward(own, journal=journal, gpus=self._gpus)
 
     def close(self) -> None:
-        """Stop what this run started; calls under way end with EngineUnavailable. The object may be
+        """Stop what this run started; calls in flight end with EngineUnavailable. The object may be
         opened again."""
         with self._lock:
+            self._closed = True
             if self._loop is not None:
                 self._stop()
 
@@ -211,16 +240,16 @@ class RewardModel:
     ) -> list[Reward]:
         """One reward a candidate, in order; failed judgements abstain.
 
-        Candidates of the same `group_id` (else of the same query) are one group. Raises
-        BudgetExceeded when too many judgements of the run have failed. budgets: of the asking run,
-        where several share this model.
+        Candidates with the same `group_key` are one group. Raises BudgetExceeded when too many
+        judgements of the run have failed. budgets: of the asking run, where several share this
+        model.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """The rewards' values, with the configured fallback where one abstains. ConfigError for a
         lone response where its group decides."""
-        return self._fallback.fill([r.value for r in rewards], [_group(c) for c in candidates])
+        return self._fallback.fill([r.value for r in rewards], [group_key(c) for c in candidates])
 
     def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:
         """Start a coroutine on the judge's own event loop, with the judge's client."""
@@ -252,7 +281,7 @@ class RewardModel:
             if not self._asks:
                 await self._use_views()
         said = await asyncio.gather(
-            *(ask(self.fields.for_part(name, candidates)) for name, ask in self._asks.items())
+            *(self._ask_part(name, ask, candidates) for name, ask in self._asks.items())
         )
         self.waited_s += time.monotonic() - started
         answers = dict(zip(self._asks, said, strict=True))
@@ -266,12 +295,23 @@ class RewardModel:
         ]
         raw = [self.parts.reward(own) for own in values]
         shaped = self._shape(
-            raw, [len(c.response) for c in candidates], [_group(c) for c in candidates]
+            raw, [len(c.response) for c in candidates], [group_key(c) for c in candidates]
         )
         shown = [{} for _ in values] if self.parts.alone else values
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
+
+    async def _ask_part(
+        self, name: str, ask: Ask, candidates: Sequence[Candidate]
+    ) -> list[Judgement | None]:
+        """Return a part's judgements in order; an unusable candidate fails unasked."""
+        usable = [c for c in candidates if not c.unusable]
+        answers = iter(await ask(self.fields.for_part(name, usable)))
+        return [
+            Judgement(Outcome.INPUT_REJECTED, reason=c.unusable) if c.unusable else next(answers)
+            for c in candidates
+        ]
 
     async def _compare(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
         if not self.parts.alone:
@@ -298,13 +338,37 @@ class RewardModel:
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         try:
-            self.open()
+            with self._lock:
+                if self._closed:
+                    raise EngineUnavailable(CLOSED)
+                return asyncio.run_coroutine_threadsafe(work, self._start())
         except BaseException:
             work.close()
             raise
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
-def _group(candidate: Candidate) -> str:
-    return candidate.query if candidate.group_id is None else candidate.group_id
+MODELS: WeakSet[RewardModel] = WeakSet()
+"""The reward models of this process."""
+INHERITED: list[object] = []
+"""What a forked process has of its parent's open models, and never uses."""
+
+
+def _after_fork() -> None:
+    for model in list(MODELS):
+        model._forget_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped. asyncio ends it when a task raises SystemExit or
+    KeyboardInterrupt, as one that a reward function has started may: whoever awaits that task gets
+    the exception all the same, and the others need the loop."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            LOG.warning("a task on the judge's event loop raised %r", error)
+        else:
+            return

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.types import GroupKey
 
 EPSILON = 1e-4
 """Added to standard deviations, as TRL's GRPO does: a group of equals gets 0, not infinity."""
@@ -27,13 +28,14 @@ def refuse_groups(config: RewardConfig, why: str) -> None:
             )
 
 
-def require_groups(key: str, groups: Sequence[str]) -> None:
-    """ConfigError where the call has a response without another of its query to compare it with."""
+def require_groups(key: str, groups: Sequence[GroupKey]) -> None:
+    """Raise ConfigError where the call has a response without another of its group."""
     lone = [group for group, n in Counter(groups).items() if n == 1]
     if lone:
+        name = lone[0] if isinstance(lone[0], str) else lone[0][0]
         raise ConfigError(
             f"{key} is group, which needs all responses of a query in one call, and this call has "
-            f"one response of {lone[0]!r:.80}: choose another, and let the trainer normalise its "
+            f"one response of {name!r:.80}: choose another, and let the trainer normalise its "
             "groups"
         )
 
@@ -45,9 +47,9 @@ class Shaper:
         self._config = config
 
     def __call__(
-        self, raw: Sequence[float | None], lengths: Sequence[int], groups: Sequence[str]
+        self, raw: Sequence[float | None], lengths: Sequence[int], groups: Sequence[GroupKey]
     ) -> list[float | None]:
-        """Shaped rewards. lengths: characters of each response; groups: one name a query.
+        """Shaped rewards. lengths: characters of each response; groups: the group of each.
 
         ConfigError for a lone response where the group decides.
         """
@@ -74,8 +76,8 @@ class Shaper:
         return min(high, max(low, value))
 
 
-def _by_group(values: Sequence[float | None], groups: Sequence[str]) -> list[float | None]:
-    own: dict[str, list[float]] = {}
+def _by_group(values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float | None]:
+    own: dict[GroupKey, list[float]] = {}
     for value, group in zip(values, groups, strict=True):
         if value is not None:
             own.setdefault(group, []).append(value)

@@ -10,7 +10,7 @@ from autoj_reward.judge.health import BOUNDS, JudgeHealth
 from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.reward import Reward
-from autoj_reward.types import Candidate, Outcome
+from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
 
 
 def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
@@ -25,7 +25,11 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
 
     With several parts the rewards are theirs together. `parts/<name>`: mean of what a part says, in
     its own unit; `parts/<name>_abstains`: share of the responses of which it says nothing.
+
+    An empty batch has no figures.
     """
+    if not rewards:
+        return {}
     judgements = [reward.judgement for reward in rewards]
     n = len(rewards)
 
@@ -37,11 +41,10 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         for outcome in Outcome
         if outcome is not Outcome.ABANDONED  # no judge gives anybody up
     }
-    groups: dict[str, list[float]] = {}
+    groups: dict[GroupKey, list[float]] = {}
     for reward, candidate in zip(rewards, candidates, strict=True):
         if reward.raw is not None:
-            name = candidate.query if candidate.group_id is None else candidate.group_id
-            groups.setdefault(name, []).append(reward.raw)
+            groups.setdefault(group_key(candidate), []).append(reward.raw)
     several = [values for values in groups.values() if len(values) > 1]
     pairs = sum(math.comb(len(values), 2) for values in several)
     ties = sum(map(tied_pairs, several))

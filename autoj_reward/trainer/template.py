@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from autoj_reward.trainer.text import Turn
 
@@ -29,6 +30,8 @@ ENDS = (
     "<｜end▁of▁sentence｜>",
 )
 """How families spell the token that ends a turn."""
+LEAST_OVERLAP = 8
+"""Characters of a cut prompt's end that a text has to open with."""
 
 
 def prompt_turns(prompt: str) -> Turn:
@@ -50,20 +53,41 @@ def without_end(response: str) -> str:
     return text.removesuffix(end).strip()
 
 
-def after_prompt(text: str, prompt: str) -> str:
-    """The rest of a decoded text that opens with its prompt.
+def after_prompt(text: str, prompt: str) -> str | None:
+    """Return the rest of a decoded text that opens with its prompt; None where it does not.
 
-    Decoding may change white space, and a prompt that is too long loses its beginning: then the
-    longest end of the prompt that the text opens with is taken off, white space aside. Linear time.
+    Decoding may change white space and Unicode normalisation, and a prompt that is too long loses
+    its beginning: then the longest end of the prompt that the text opens with is taken off. It has
+    LEAST_OVERLAP characters, or is the whole prompt: fewer may be chance. Linear time.
     """
     if text.startswith(prompt):
         return text[len(prompt) :]
-    left = _overlap("".join(prompt.split()), "".join(text.split()))
-    for found in re.finditer(r"\S", text):
-        if not left:
-            return text[found.start() :]
-        left -= 1
-    return ""
+    if not text.strip():
+        return ""
+    whole, _ = _folded(prompt)
+    opening, places = _folded(text)
+    length = _overlap(whole, opening)
+    if length < min(len(whole), LEAST_OVERLAP):
+        return None
+    return text[places[length - 1] + 1 :].lstrip() if length else text.lstrip()
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """Return a text without white space, and decomposed; and where each character of it came from.
+
+    The sort puts accents of one letter into one order, as normalisation does, which for long runs
+    of them takes quadratic time in `unicodedata`.
+    """
+    runs: list[tuple[int, int, str, int]] = []
+    starters = 0
+    for place, character in enumerate(text):
+        for part in unicodedata.normalize("NFKD", character):
+            order = unicodedata.combining(part)
+            starters += not order
+            if not part.isspace():
+                runs.append((starters, order, part, place))
+    runs.sort(key=lambda run: run[:2])
+    return "".join(run[2] for run in runs), [run[3] for run in runs]
 
 
 def _overlap(whole: str, text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autoj_reward.context import NOTHING
-from autoj_reward.conversation import content_text, plain, turns_of
+from autoj_reward.conversation import message_text, plain, turns_of
 from autoj_reward.errors import InputError
 from autoj_reward.types import Candidate, after
 
@@ -32,12 +32,12 @@ def candidate(prompt: Turn, response: str, context: Mapping[str, str] = NOTHING)
 
 
 def response_text(completion: Turn) -> str:
-    """The judge's response: a plain completion, or what the assistant says in its messages.
-    InputError for what is neither."""
+    """Return the judge's response: a plain completion, or what the assistant says in its messages,
+    the tools that it calls included. InputError for what is neither."""
     if isinstance(completion, str):
         return completion
     said = [m for m in _messages(completion) if _role(m) == "assistant"]
-    return "\n\n".join(content_text(message) for message in said)
+    return "\n\n".join(filter(None, map(message_text, said)))
 
 
 def reply_text(completion: Turn) -> str:
@@ -46,7 +46,7 @@ def reply_text(completion: Turn) -> str:
     if isinstance(completion, str):
         return completion
     said = [m for m in _messages(completion) if _role(m) == "assistant"]
-    return content_text(said[-1]) if said else ""
+    return message_text(said[-1]) if said else ""
 
 
 def mappings(turns: Any) -> Any:

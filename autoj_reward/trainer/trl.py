@@ -20,7 +20,7 @@ from autoj_reward.trainer.reward import Reward, RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.text import Turn, candidate, response_text
-from autoj_reward.types import Candidate, Contest, Verdict
+from autoj_reward.types import Candidate, Contest, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]
 LogExtra = Callable[[str, list[Any]], None]
@@ -85,6 +85,8 @@ def _logged(
     log_extra: LogExtra | None,
 ) -> list[float | None]:
     """The values, after logging. Every call logs the same names, as several ranks need."""
+    if not rewards:
+        return []
     if log_metric:
         for name, value in batch_figures(rewards, asked).items():
             log_metric(name, value)
@@ -169,7 +171,7 @@ def _pairs(
     asked = candidates(model, prompts, completions, columns)
     half, rest = divmod(len(asked), 2)
     first, second = asked[:half], asked[half:]
-    if rest or any(a.query != b.query for a, b in zip(first, second, strict=True)):
+    if rest or any(group_key(a) != group_key(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
             "online DPO gives two completions of each prompt, all first ones before all second"
         )

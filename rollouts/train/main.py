@@ -9,7 +9,6 @@ on from the last checkpoint.
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,17 +17,22 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.io.claims import claim
 from autoj_reward.training.run import log_to, processes, require_fit
+from rollouts.train.arguments import named, require_arguments
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import load_learner
 from rollouts.train.memory import load
 from rollouts.train.placement import beside_judge, is_main_process
 
 ALGORITHMS = {
-    "ppo": "rollouts.train.ppo:train",
-    "grpo": "rollouts.train.grpo:train_grpo",
-    "rloo": "rollouts.train.grpo:train_rloo",
-    "online-dpo": "rollouts.train.online_dpo:train",
+    "ppo": ("rollouts.train.ppo:train", "trl.experimental.ppo:PPOConfig"),
+    "grpo": ("rollouts.train.grpo:train_grpo", "trl:GRPOConfig"),
+    "rloo": ("rollouts.train.grpo:train_rloo", "trl:RLOOConfig"),
+    "online-dpo": (
+        "rollouts.train.online_dpo:train",
+        "trl.experimental.online_dpo:OnlineDPOConfig",
+    ),
 }
+"""The function that trains, and the class of the trainer's arguments."""
 
 
 def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
@@ -38,6 +42,8 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
 
         return rejection_sampling.main(config, sets)
     checked = load_config(TrainConfig, config, sets)
+    train, arguments = ALGORITHMS[algorithm]
+    require_arguments("trainer", checked.trainer, arguments)
     require_fit(lambda: load(checked, algorithm, processes()))
     claim(checked.output, checked, changeable={"output", "save_steps"})
     log_to(checked.output / "logs")
@@ -45,11 +51,10 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
         print(f"to watch: autoj watch {shlex.quote(str(checked.output))}", file=sys.stderr)
     journal = checked.reward.journal or checked.output / "journal.sqlite"
     reward = checked.reward.model_copy(update={"journal": journal})
-    module, function = ALGORITHMS[algorithm].split(":")
     with beside_judge(reward, checked.threads) as model:
         learner = load_learner(checked)
         try:
-            getattr(importlib.import_module(module), function)(checked, learner, model)
+            named(train)(checked, learner, model)
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"{error} (the same command goes on from the last checkpoint in {checked.output})"

@@ -31,6 +31,7 @@ from autoj_reward.io.files import write_jsonl
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
+from rollouts.train.arguments import require_arguments
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
 from rollouts.train.learner import load_policy, load_tokenizer, lora
@@ -79,6 +80,7 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_config(RejectionSamplingConfig, config, sets)
+    require_arguments("sft.trainer", checked.sft.trainer, "trl:SFTConfig")
     claim(checked.output, checked, changeable={"output", "rounds"})
     policy = checked.policy.model
     for number in range(1, checked.rounds + 1):

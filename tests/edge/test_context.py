@@ -19,7 +19,7 @@ from autoj_reward.edge.http import Service, make_app
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict, after
-from tests.edge.test_edge import Stub, calling, made, serving
+from tests.edge.test_edge import Stub, calling, made, metric, serving
 from tests.formats import write_reference_format
 
 CONTEXT = {"reference": "4", "rubric": "exact"}
@@ -46,6 +46,14 @@ def test_score_by_reference(app: Service) -> None:
     assert {name for name, _ in told} == {"input_rejected"}
     for (_, reason), word in zip(told, ("'reference'", "'referense'", "262145"), strict=True):
         assert word in reason
+
+
+def test_ties_are_counted_beside_the_same_reference(app: Service) -> None:
+    references = ["4", "4", "5", "5", "5"]
+    rows = [{"query": "q", "response": "4", "context": {"reference": r}} for r in references]
+    with calling(app) as call:
+        call("POST", "/v1/score", json={"candidates": rows})
+    assert metric(app, "autoj_rated_pairs_total") == metric(app, "autoj_tied_pairs_total") == 4
 
 
 def test_pairs_and_groups(app: Service) -> None:

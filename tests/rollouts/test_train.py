@@ -235,6 +235,51 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
     assert training_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
 
 
+TYPOS = {
+    "grpo": ("num_iteration", "trainer.num_iterations"),
+    "rloo": ("num_iteration", "trainer.num_iterations"),
+    "ppo": ("kl_coeff", "trainer.kl_coef"),
+    "online-dpo": ("max_new_token", "trainer.max_new_tokens"),
+}
+
+
+@pytest.mark.parametrize("algorithm", TYPOS)
+def test_a_typo_under_trainer_is_found_before_anything_starts(
+    algorithm: str, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StartedError(Exception):
+        """The judge would start now."""
+
+    def beside(*_: Any) -> Any:
+        raise StartedError
+
+    monkeypatch.setattr(training, "beside_judge", beside)
+    typo, meant = TYPOS[algorithm]
+    output = written.parent / "typo"
+    sets = (f"output={output}", "seed=1")
+    with pytest.raises(ConfigError, match=f"'trainer.{typo}'.*did you mean {meant}\\?"):
+        training.main(algorithm, str(written), (*sets, f"trainer.{typo}=2"))
+    assert not output.exists()
+    with pytest.raises(StartedError):
+        training.main(algorithm, str(written), (*sets, f"{meant}=2"))
+
+
+def test_a_typo_under_sft_trainer_is_found_before_anything_starts(
+    tmp_path: Path, policy: str
+) -> None:
+    config = {
+        "input": "rows.jsonl",
+        "output": str(tmp_path / "out"),
+        "policy": {"model": policy},
+        "sft": {"trainer": {"warmup_step": 1}},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"did you mean sft\.trainer\.warmup_steps\?"):
+        training.main("rejection-sampling", str(path))
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_trained(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def said(kind: type[Exception], *sets: str) -> str:
         with pytest.raises(kind) as caught:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from datasets import Dataset
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.edge.trainers import add_routes
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.journal import Journal
 from autoj_reward.trainer import slime
@@ -116,6 +123,65 @@ def test_each_part_is_shown_its_own_fields(make: Make) -> None:
     [found] = GRPOReward(model).judge_sync(["q"], ["four"], reference=["4"])
     assert found is not None
     assert [c for _, c in shown(model)].count({"reference": "4"}) == 1 and len(shown(model)) == 2
+
+
+def read(candidate: Candidate) -> float:
+    READ.append(dict(candidate.context))
+    return 1.0
+
+
+READ: list[dict[str, str]] = []
+LABELLED = {"label": "4", "metadata": {"difficulty": 3, "tests": ["a"], "other": "x"}}
+FROM_LABELS: dict[str, Callable[[RewardModel], Any]] = {
+    "slime": lambda m: asyncio.run(
+        numbers(m, [("Q", "four", slime._about(SimpleNamespace(**LABELLED)))])
+    ),
+    "/reward": lambda m: posted(m, {"prompt": "Q", "response": "four", **LABELLED}),
+}
+
+
+def posted(model: RewardModel, body: dict[str, Any]) -> None:
+    app = FastAPI()
+    add_routes(app, model)
+    with TestClient(app) as client:
+        assert client.post("/reward", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("case", FROM_LABELS)
+def test_labels_and_metadata_reach_functions(case: str, make: Make) -> None:
+    READ.clear()
+    columns = {"difficulty": "difficulty", "cases": "tests"}
+    rule = {"function": f"{__name__}:read"}
+    FROM_LABELS[case](make(format="autoj-en", parts={"rule": rule}, columns=columns))
+    assert READ == [{"reference": "4", "difficulty": "3", "cases": '["a"]'}]
+
+
+COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "numpy": lambda own: np.array(own, dtype=object),
+    "pandas": pd.Series,
+    "datasets": lambda own: Dataset.from_dict({"reference": own})["reference"],
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_of_other_kinds_are_read(kind: str, make: Make) -> None:
+    model = make()
+    GRPOReward(model).judge_sync(["q", "q"], ["four", "5"], reference=COLUMNS[kind](["4", "5"]))
+    assert shown(model) == [("5", {"reference": "5"}), ("four", {"reference": "4"})]
+
+
+def test_numbers_in_columns_are_finite_or_missing(make: Make) -> None:
+    model = make()
+    column = pd.Series([np.float32(4.5), np.nan])
+    [found, missing] = GRPOReward(model).judge_sync(["q", "q"], ["a", "b"], reference=column)
+    assert found is not None and missing is None  # a judge that needs a reference has none
+    with pytest.raises(InputError, match="reference holds inf: give a finite number"):
+        GRPOReward(model).judge_sync(["q"], ["a"], reference=[float("inf")])
+    with pytest.raises(ConfigError, match="'reference' has 1 values for 2 completions"):
+        GRPOReward(model).judge_sync(["q", "q"], ["a", "b"], reference=["4"])
+    with pytest.raises(ValueError, match="policy_logprob is nan"):
+        Candidate("q", "r", math.nan)
 
 
 def test_what_no_judge_shows_is_refused(make: Make) -> None:

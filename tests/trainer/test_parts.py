@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +18,7 @@ import pytest
 
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.trainer.function import MAX_THREADS, RewardFunction
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.reward import RewardModel
@@ -23,6 +30,7 @@ from autoj_reward.types import Candidate, Outcome
 RATINGS = {"good": 10, "fair": 5.5, "poor": 1}
 NUMBER: Any = 7
 HERE = __name__
+SLOW = [Candidate("Why?", "slow")]
 
 
 def brief(candidate: Candidate) -> float | None:
@@ -48,6 +56,48 @@ async def prompt(candidate: Candidate) -> float:
 async def endless(candidate: Candidate) -> float:
     if candidate.response == "slow":
         await asyncio.Event().wait()
+    return 1.0
+
+
+class OddError(BaseException):
+    """No Exception, as those that end a process."""
+
+
+RAISED: dict[str, type[BaseException]] = {
+    "exit": SystemExit,
+    "interrupt": KeyboardInterrupt,
+    "stop": StopIteration,
+    "cancel": asyncio.CancelledError,
+    "odd": OddError,
+}
+
+
+def ending(candidate: Candidate) -> float:
+    if candidate.response in RAISED:
+        raise RAISED[candidate.response](1)
+    return 1.0
+
+
+async def ending_async(candidate: Candidate) -> float:
+    await asyncio.sleep(0)
+    return ending(candidate)
+
+
+async def ending_in_a_task(candidate: Candidate) -> float:
+    return await asyncio.create_task(ending_async(candidate))
+
+
+GO_ON = threading.Event()
+
+
+def hung(candidate: Candidate) -> float:
+    if candidate.response.startswith("hang"):
+        GO_ON.wait()
+    return 1.0
+
+
+def takes_a_while(candidate: Candidate) -> float:
+    time.sleep(0.2)
     return 1.0
 
 
@@ -217,9 +267,71 @@ def test_numbers_of_other_kinds_and_async_functions() -> None:
     assert [own.parts["long"] for own in found] == [5.0, 5.0]
 
 
+@pytest.mark.parametrize("name", ["ending", "ending_async", "ending_in_a_task"])
+def test_what_would_end_a_process_abstains(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with RewardModel(made({"rule": function(name)})) as model:
+        for said in (*RAISED, "good"):
+            [found] = model.rewards_now([Candidate("Why?", said)])
+            assert found.parts["rule"] == (1.0 if said == "good" else None)
+    assert "reward part rule abstains" in caplog.text and "SystemExit" in caplog.text
+
+
+def test_a_caller_that_is_cancelled_cancels_its_functions() -> None:
+    async def run() -> None:
+        asking = asyncio.create_task(RewardFunction("rule", f"{HERE}:endless", 1e6).rate(SLOW))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(run())
+
+
 def test_a_function_that_hangs_is_given_up_at_the_deadline() -> None:
     slow, good = rewards(made({"rule": function("endless")}), "slow", "good")
     assert (slow.parts["rule"], good.parts["rule"]) == (None, 1.0)
+
+
+def test_the_wait_for_a_thread_is_not_in_the_deadline() -> None:
+    found = rewards(made({"rule": function("takes_a_while")}), *map(str, range(256)))
+    assert [own.parts["rule"] for own in found] == [1.0] * 256
+
+
+def test_hung_calls_give_their_threads_up() -> None:
+    """More of them than run at a time, and the others are answered nevertheless."""
+    hanging = [f"hang {n}" for n in range(2 * MAX_THREADS)]
+    found = rewards(made({"rule": function("hung")}), *hanging, *map(str, range(8)))
+    assert [own.parts["rule"] for own in found] == [None] * len(hanging) + [1.0] * 8
+    GO_ON.set()
+
+
+HANGS = """
+import threading
+from autoj_reward.config import RewardConfig
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
+
+def rule(candidate):
+    threading.Event().wait()
+
+def main():
+    judge = {"kind": "fake", "serve": {"deadline_s": 0.2}}
+    part = {"function": "hangs:rule", "failures": {"budget": 1.0}}
+    with RewardModel(RewardConfig(judge=judge, parts={"rule": part})) as model:
+        print(model.rewards_now([Candidate("q", "r")])[0].parts["rule"])
+"""
+
+
+def test_a_hung_function_lets_the_process_end(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-c", "import hangs; hangs.main()"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
 
 
 def test_every_part_has_its_own_budget() -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.remote import HttpBackend
+from autoj_reward.client.session import open_judge
 from autoj_reward.config import (
     FailureConfig,
     JudgeConfig,
@@ -28,18 +31,26 @@ from autoj_reward.config import (
     ShapingConfig,
 )
 from autoj_reward.edge.http import make_app
-from autoj_reward.errors import BudgetExceeded, ConfigError, EngineUnavailable, InputError
+from autoj_reward.errors import (
+    AutojError,
+    BudgetExceeded,
+    ConfigError,
+    EngineUnavailable,
+    InputError,
+)
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer import verl
+from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward, split
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import query_text, response_text
+from autoj_reward.trainer.text import query_text, reply_text, response_text
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome
+from tests.formats import write_reference_format
 
 RATINGS = {"good": 9, "fair": 6, "poor": 2}
 
@@ -118,7 +129,63 @@ def test_closed_and_opened_again(reward: RewardModel) -> None:
     assert reward.rewards_now(asked("good"))[0].value == 9.0
     reward.close()
     reward.close()
+    for call in (
+        lambda: reward.rewards_now(asked("fair")),
+        lambda: reward.compare_now([("q", "good", "poor")]),
+        lambda: asyncio.run(reward.rewards(asked("fair"))),
+    ):
+        with pytest.raises(EngineUnavailable, match="the judge was closed: open it again"):
+            call()
+    assert not reward.clients  # a late call has not started the judge again
+    reward.open()
     assert reward.rewards_now(asked("fair"))[0].value == 6.0
+
+
+class InWorkers(torch.utils.data.Dataset[Any]):
+    """Rewards, or errors, of workers of a DataLoader, which are forked from this process."""
+
+    def __init__(self, model: RewardModel) -> None:
+        self.model = model
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self.model.rewards_now(asked("good"))[0].value
+        except AutojError as error:
+            return error
+
+
+def in_workers(model: RewardModel) -> list[Any]:
+    loader = DataLoader(
+        InWorkers(model), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+    return list(loader)
+
+
+def test_a_forked_process_opens_its_own_judge(reward: RewardModel) -> None:
+    assert in_workers(reward) == [9.0, 9.0]
+    assert reward.rewards_now(asked("poor"))[0].value == 2.0  # the parent's is untouched
+    reward.close()
+    assert {str(error) for error in in_workers(reward)} == {CLOSED}
+
+
+class OnRay(RewardModel):
+    """Its judge is scripted, and its config says that replicas run."""
+
+    def _opened(self, *_: Any) -> AbstractAsyncContextManager[RewardClient]:
+        return open_judge(config().judge)
+
+
+def test_a_forked_process_starts_no_replicas_of_its_own() -> None:
+    with OnRay(config(judge=JudgeConfig(kind="vllm"))) as model:
+        for error in in_workers(model):
+            assert isinstance(error, ConfigError)
+            assert "forked" in str(error) and "reward.service" in str(error)
+        assert model.rewards_now(asked("good"))[0].value == 9.0
+    # Nothing was open when this one was forked: the child may be the process that opens it.
+    assert in_workers(OnRay(model.config)) == [9.0, 9.0]
 
 
 def test_a_pickled_one_works_where_it_is_loaded(reward: RewardModel) -> None:
@@ -168,6 +235,10 @@ def test_the_response_of_a_completion() -> None:
     said = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
     assert response_text([*said, {"role": "assistant", "content": "b"}]) == "a\n\nb"
     assert response_text([]) == ""
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    result = {"role": "tool", "content": "x"}
+    assert response_text([call, result, call]) == "[calls f {}]\n\n[calls f {}]"
+    assert reply_text([call]) == "[calls f {}]"
 
 
 @pytest.mark.parametrize("bad", [[{"content": "x"}], ["x"], [{"role": "user", "content": 5}]])
@@ -207,6 +278,24 @@ def test_grpo_logs_the_same_names_every_time(reward: RewardModel) -> None:
     assert first["judge/raw"] == 7.0
     assert ask("good") == [9.0]
     assert metrics[-1].keys() == first.keys()
+
+
+def test_a_completion_of_tool_calls_alone_is_flagged(reward: RewardModel) -> None:
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    said = response_text([call, call])
+    found = reward.rewards_now(asked(said, f"{said}\nDone."))
+    assert ["empty_response" in r.judgement.flags for r in found] == [True, False]
+
+
+def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> None:
+    metrics: dict[str, Any] = {}
+    log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
+    assert GRPOReward(reward).judge_sync([], [], **log) == []
+    assert asyncio.run(GRPOReward(reward).judge([], [], **log)) == []
+    assert metrics == {} == batch_figures([], [])
+    assert OnlineDPOReward(reward).judge([], [], ties_left_out=True) == []
+    assert OnlineDPOReward(reward).compare([], [], ties_left_out=True) == []
+    assert asyncio.run(numbers(reward, [])) == []
 
 
 def test_the_sync_bridge_gives_the_same(reward: RewardModel) -> None:
@@ -262,6 +351,16 @@ def test_openrlhf_batches_single_rows_and_nothing(reward: RewardModel) -> None:
     assert [one["rewards"] for one in alone] == [[9.0], [5.5]]
     assert ask([], []) == {"rewards": [], "scores": [], "extra_logs": {}}
     assert split("Q: x\nA: y</s>", "Q: x\nA:") == Candidate("Q: x\nA:", "y")
+
+
+def test_openrlhf_abstains_where_it_cannot_split(reward: RewardModel) -> None:
+    rows = ([CHATML + "good", "another text, good"], [CHATML, CHATML])
+    found = asyncio.run(get_reward(reward, *rows))
+    assert found["rewards"] == [9.0, 5.5] and reward.fallbacks == 1
+    assert found["extra_logs"]["judge_input_rejected"] == [0.0, 1.0]
+    with pytest.raises(BudgetExceeded, match="does not open with its prompt"):
+        for _ in range(20):
+            asyncio.run(get_reward(reward, ["another text"], [CHATML]))
 
 
 def test_verl_gets_the_same_finite_keys(reward: RewardModel) -> None:
@@ -354,6 +453,41 @@ def test_figures_by_hand(reward: RewardModel) -> None:
     assert figures["judge/raw"] == pytest.approx(17 / 3)
     assert figures["judge/response_characters"] == 4
     assert figures["judge/seconds"] > figures["judge/queued_seconds"] >= 0
+
+
+def test_one_query_with_two_references_is_two_groups(tmp_path: Path) -> None:
+    ratings = {"a": 1, "b": 2, "c": 4, "d": 5, "lost": 9}
+    script = {"ratings": ratings, "fail": {"lost": "truncated"}}
+    shown = str(write_reference_format(tmp_path / "marks"))
+    judge = JudgeConfig(kind="fake", format=shown, script=script)
+    failures = FailureConfig(budget=1.0, fallback="group")
+    made = config(judge=judge, shaping=ShapingConfig(whiten="group"), failures=failures)
+    texts = [{"reference": "r1"}] * 2 + [{"reference": "r2"}] * 2
+    rated = [Candidate("q", r, context=c) for r, c in zip("abcd", texts, strict=True)]
+    with RewardModel(made) as model:
+        found = model.rewards_now(rated)
+        assert [r.value for r in found] == pytest.approx([-0.707, 0.707] * 2, abs=1e-3)
+        figures = batch_figures(found, rated)
+        assert figures["judge/group_std"] == pytest.approx(0.5**0.5)
+        asked = [*rated[:2], Candidate("q", "lost", context={"reference": "r2"}), rated[3]]
+        assert model.numbers(model.rewards_now(asked), asked)[2] == 0.0  # d alone, whitened
+        # A group id names the group, whatever the context.
+        named = [Candidate(c.query, c.response, None, "g", c.context) for c in rated]
+        values = [r.value for r in model.rewards_now(named)]
+        assert values == pytest.approx([-1.095, -0.548, 0.548, 1.095], abs=1e-3)
+        with pytest.raises(ConfigError, match="one response of 'q'"):
+            model.rewards_now(rated[:3])
+
+
+def test_online_dpo_pairs_share_their_reference(tmp_path: Path) -> None:
+    judge = JudgeConfig(kind="fake", format=str(write_reference_format(tmp_path / "marks")))
+    with (
+        RewardModel(config(judge=judge)) as model,
+        pytest.raises(ValueError, match="two completions of each prompt"),
+    ):
+        OnlineDPOReward(model).judge(
+            ["q", "q"], ["good", "poor"], ties_left_out=True, reference=["r1", "r2"]
+        )
 
 
 # HTTP

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from autoj_reward.trainer.openrlhf import split
@@ -87,8 +89,33 @@ def test_a_prompt_that_decoding_has_changed() -> None:
     assert after_prompt("", "Why?") == "" and after_prompt("good", "") == "good"
 
 
+NFD = unicodedata.normalize("NFD", "Où est l'été à Đà Nẵng ?")
+HEAD = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+
 @pytest.mark.parametrize(
-    "unit", ["<|im_start|>", "<|im_start|>user\n", "[INST]", "[INST]<<SYS>>[/INST]", "a "]
+    "query", [NFD, "\u212b and \ufb01ne", "a\u0301\u0323 b", "\u1112\u1161\u11ab"], ids=ascii
+)
+def test_a_prompt_in_another_normalisation(query: str) -> None:
+    """Qwen's tokenizer decodes to NFC, whatever it was given."""
+    prompt = HEAD.format(query)
+    text = unicodedata.normalize("NFC", prompt)
+    assert text != prompt
+    assert after_prompt(text + "e\u0301 good", prompt) == "e\u0301 good"
+    assert after_prompt(text[20:] + "good", prompt) == "good"
+
+
+def test_a_text_that_does_not_open_with_its_prompt_is_unusable() -> None:
+    prompt = HEAD.format("Why?")
+    assert after_prompt("something else", prompt) is None
+    assert after_prompt("\n<|im_start|>", prompt) is None  # a few characters may be chance
+    assert "does not open with its prompt" in split("something else", prompt).unusable
+    assert not split(prompt + "good", prompt).unusable
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a\u0301\u0316", "<|im_start|>", "<|im_start|>user\n", "[INST]", "[INST]<<SYS>>[/INST]", "a "],
 )
 def test_untrusted_text_costs_linear_time(unit: str) -> None:
     def read(text: str) -> None:

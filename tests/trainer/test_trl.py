@@ -411,6 +411,16 @@ class CheckAdvantages(TrainerCallback):
             assert not given[~ok].any()
 
 
+def test_two_ppo_prompts_with_the_same_ids_are_refused(tokenizer: Any, reward: RewardModel) -> None:
+    rows = [{"input_ids": [1, 2]}, {"input_ids": [1, 2]}]
+    assert prompt_table(rows, ["Why?", "Why?"]) == {(1, 2): "Why?"}
+    with pytest.raises(ConfigError, match=r"same token ids.*'Why\?' and 'How\?'"):
+        prompt_table(rows, ["Why?", "How?"])
+    padded = {(1, 2): "Why?", (tokenizer.pad_token_id, 1, 2): "How?"}
+    with pytest.raises(ConfigError, match="same token ids"):
+        PPOReward(reward, tokenizer, padded)
+
+
 ALGORITHMS = ["grpo", "rloo", "ppo", "online-dpo"]
 
 
