@@ -84,9 +84,9 @@ def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[
         rows = compared(source, load_format("autoj-en"))
         return measured(rows.mapped(_labelled), strict=False)
     if form not in FORMS:
-        known = [*FORMS, OTHER]
+        names = [*FORMS, OTHER]
         raise ConfigError(
-            f"--format {form!r} is unknown{did_you_mean(form, known)} (known: {', '.join(known)})"
+            f"--format {form!r} is unknown{did_you_mean(form, names)} (known: {', '.join(names)})"
         )
     seen, known = Unique(), FORMS[form]
 

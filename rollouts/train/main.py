@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from autoj_reward.config import load_config
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.io.claims import claim
+from autoj_reward.io.files import require_apart
 from autoj_reward.training.run import log_to, processes, require_fit
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import load_learner
@@ -38,6 +39,8 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
 
         return rejection_sampling.main(config, sets)
     checked = load_config(TrainConfig, config, sets)
+    read = (checked.input, checked.learner.model)
+    require_apart(read, [checked.reward.journal], checked.output)
     require_fit(lambda: load(checked, algorithm, processes()))
     claim(checked.output, checked, changeable={"output", "save_steps"})
     log_to(checked.output / "logs")
