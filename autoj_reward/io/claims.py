@@ -50,7 +50,7 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
     own = config.model_dump_json(indent=1, exclude=changeable)
     if kept.is_file() and kept.read_bytes() != own.encode():
         raise ConfigError(
-            f"{folder} holds a run of another config: name another output, or remove it"
+            f"{folder} holds a run of another config: name another output, or move it away"
         )
     write_text(kept, own)
 
@@ -73,7 +73,7 @@ def judged_by(
         if known and known != judge and result.exists():
             raise ConfigError(
                 f"{output} holds the results of the judge {known}, and this run's is {judge}: name "
-                "another output, or remove it"
+                "another output, or move this one away"
             )
         _write(held, path, judge, total, journal)
         yield

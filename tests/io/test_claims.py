@@ -102,7 +102,7 @@ def test_results_of_another_judge_stay(tmp_path: Path) -> None:
         take_as("judge:c", result)
     assert str(caught.value) == (
         f"{result} holds the results of the judge judge:b, and this run's is judge:c: name another "
-        "output, or remove it"
+        "output, or move this one away"
     )
     take_as("judge:b", result)
     result.unlink()
@@ -200,7 +200,7 @@ def test_another_judge_is_refused_before_it_judges(
     assert cli.main([*arguments, "--set", "judge.max_tokens=77"]) == 1
     said = capsys.readouterr().err
     there, wanted = re.findall(r"default:autoj-en:\w+", said)
-    assert there != wanted and "name another output, or remove it" in said
+    assert there != wanted and "name another output, or move this one away" in said
     assert log.stat().st_size == size
 
 
