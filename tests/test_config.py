@@ -189,7 +189,7 @@ def test_there_are_configs() -> None:
             {"judge": {"modle": "x"}},
             "judge.modle",
             "judge.model",
-            "max_model_len, max_sequences, max_tokens",
+            "max_model_len, max_sequences, max_text_chars, max_tokens",
             id="block",
         ),
         pytest.param(
