@@ -17,6 +17,7 @@ from typing import Any
 
 from autoj_reward.commands.flags import Command
 from autoj_reward.commands.shell import explained
+from autoj_reward.errors import did_you_mean
 
 GROUPS = {
     "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),
@@ -73,9 +74,19 @@ MODULES = {
 """Where each command is, by what is typed, and what it does."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that answers an unknown command with the nearest one first."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(name) for name in action.choices]
+            told = f"unknown name {value!r}{did_you_mean(str(value), known)}"
+            raise argparse.ArgumentError(action, f"{told} (known: {', '.join(known)})")
+
+
 def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
     """Every command by its name and a line; the one that is typed with its flags."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="autoj", description="LLM judges as reward models: rate, compare and select responses."
     )
     places = {"": top.add_subparsers(required=True, metavar="COMMAND")}

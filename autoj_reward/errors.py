@@ -19,6 +19,8 @@ Messages say what is wrong, the value, and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class AutojError(Exception):
     """Base of every error this package raises on purpose."""
@@ -80,3 +82,14 @@ class BudgetExceeded(AutojError):
 
 class NoReward(AutojError):
     """One judgement failed, for a caller that leaves out what has an error and takes no None."""
+
+
+def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
+    """Return `: did you mean ...?` with the known name that is nearest to a wrong one, else "".
+
+    start: stands before the nearest name.
+    """
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, list(known), 1)
+    return f": did you mean `{start}{nearest[0]}`?" if nearest else ""

@@ -18,11 +18,13 @@ from autoj_reward.config import (
     Block,
     JudgeConfig,
     PolicyConfig,
+    RewardConfig,
     ScoreConfig,
     load_config,
 )
+from autoj_reward.config.load import parse_yaml
 from autoj_reward.edge.server import EdgeConfig
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.config import (
     BestOfFourConfig,
     CritiquesConfig,
@@ -30,6 +32,8 @@ from autoj_reward.evaluate.config import (
     RankingConfig,
     SelectionConfig,
 )
+from autoj_reward.prompts.format import load_any_format
+from autoj_reward.scenarios.criteria_file import read_criteria
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from experiments.average_adapters import AverageConfig
@@ -179,38 +183,132 @@ def test_there_are_configs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "key", "known"),
+    ("data", "key", "nearest", "known"),
     [
-        pytest.param({"ouput": 1}, "ouput", "journal, judge, output, policy", id="top"),
+        pytest.param({"ouput": 1}, "ouput", "output", "journal, judge, output, policy", id="top"),
         pytest.param(
             {"judge": {"modle": "x"}},
             "judge.modle",
-            "max_model_len, max_sequences, max_tokens",
+            "judge.model",
+            "max_model_len, max_sequences, max_text_chars, max_tokens",
             id="block",
         ),
         pytest.param(
             {"judge": {"serve": {"replica": 2}}},
             "judge.serve.replica",
+            "judge.serve.replicas",
             "deadline_s, max_ongoing, max_replicas, num_cpus, num_gpus, replicas",
             id="third level",
         ),
+        pytest.param({"policy": {"N": 4}}, "policy.N", "", "max_tokens, model, n,", id="optional"),
         pytest.param(
-            {"policy": {"N": 4}}, "policy.N", "max_tokens, model, n, quantization", id="optional"
+            {"policy": {"serve": {"x": 4}}}, "policy.serve.x", "", "deadline_s", id="below it"
         ),
+        pytest.param({"kind": "fake"}, "kind", "judge.kind", "input, journal", id="other block"),
         pytest.param(
-            {"policy": {"serve": {"x": 4}}}, "policy.serve.x", "deadline_s", id="below it"
+            {"ray_data": {"shards": 2, "n": 3}}, "ray_data.n", "policy.n", "shards", id="shortest"
         ),
     ],
 )
-def test_an_unknown_key_is_named_with_what_is_known(
-    tmp_path: Path, data: dict[str, Any], key: str, known: str
+def test_an_unknown_key_is_named_with_the_nearest_and_all_that_is_known(
+    tmp_path: Path, data: dict[str, Any], key: str, nearest: str, known: str
 ) -> None:
     path = written(tmp_path, JOB | data)
     with pytest.raises(ConfigError) as caught:
         load_config(BestOfNConfig, path)
     message = str(caught.value)
-    assert message.startswith(f"{path}: unknown key {key!r} (known here: ")
+    meant = f": did you mean `{nearest}`?" if nearest else ""
+    assert message.startswith(f"{path}: unknown key {key!r}{meant} (known here: ")
     assert known in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        pytest.param(
+            CollectConfig,
+            {
+                "protocol": "single",
+                "teacher": {},
+                "output": "o",
+                "sources": [{"path": "a"}, {"pth": "b"}],
+            },
+            "unknown key 'sources.1.pth': did you mean `sources.1.path`? (known here: ",
+            id="list",
+        ),
+        pytest.param(
+            RewardConfig,
+            {"parts": {"judge_2": {"judge": {"knid": "fake"}}}},
+            "unknown key 'parts.judge_2.judge.knid': did you mean `parts.judge_2.judge.kind`?",
+            id="name",
+        ),
+    ],
+)
+def test_an_unknown_key_below_a_list_or_a_name(
+    tmp_path: Path, kind: type[Block], data: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(kind, written(tmp_path, data))
+    assert said in str(caught.value)
+
+
+def test_an_override_changes_one_block_of_those_that_share_an_alias(tmp_path: Path) -> None:
+    text = "grader: &own {format: general, serve: {replicas: 2}}\njudge: *own"
+    sets = ["judge.seed=7", "judge.serve.replicas=3"]
+    config = load_config(CritiquesConfig, written(tmp_path, text), sets)
+    assert (config.judge.seed, config.judge.serve.replicas) == (7, 3)
+    assert (config.grader.seed, config.grader.serve.replicas) == (0, 2)
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+TEXTS = f"a: &a {'x' * 100_000}\nb: [{'*a, ' * 1000}]"
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 60)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("judge:\n  seed: 1\n  seed: 2", "line 3: the key 'seed' stands", id="twice"),
+        pytest.param("judge: {}\nswap: true\njudge: {}", "line 3: the key 'judge'", id="block"),
+        pytest.param("{1: a, 0x1: b}", "the key 1 stands twice, first on line 1", id="number"),
+        pytest.param("a: {<<: {b: 1}, <<: {c: 1}}", "the key '<<' stands twice", id="merged twice"),
+        pytest.param(BOMB, "too large a document with its aliases", id="aliases"),
+        pytest.param(MERGES, "too large a document with its aliases", id="merges"),
+        pytest.param(TEXTS, "too large a document with its aliases", id="texts"),
+        pytest.param("a: &a [*a]", "line 1: an alias of what it stands in", id="endless"),
+        pytest.param("x" * 300_000, "longer than 262,144 characters", id="long"),
+        pytest.param("a: \0", "special characters are not allowed", id="control character"),
+        pytest.param("[" * 20_000, "nested too deeply", id="deep"),
+    ],
+)
+def test_a_yaml_text_that_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(ScoreConfig, path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    with pytest.raises(FormatError, match=re.escape(said)):
+        load_any_format(str(path))
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_criteria(path)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_config(ScoreConfig, None, [f"judge.script={text}"])
+
+
+def test_a_key_over_what_is_merged_stands_once() -> None:
+    text = "a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}"
+    assert parse_yaml(text, "text")["c"] == {"x": 3, "y": 4}
+
+
+def test_includes_are_bounded(tmp_path: Path) -> None:
+    for n in range(12):
+        lines = (f"{name}: !include {n + 1}.yaml\n" for name in "abcdefgh")
+        (tmp_path / f"{n}.yaml").write_text("".join(lines))
+    (tmp_path / "12.yaml").write_text("x: {type: content, content: X}")
+    with pytest.raises(ConfigError, match="more than 200 files are included"):
+        read_criteria(tmp_path / "0.yaml", tmp_path)
 
 
 @pytest.mark.parametrize(

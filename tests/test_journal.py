@@ -4,10 +4,12 @@ import hashlib
 import json
 import os
 import random
+import re
 import resource
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -427,13 +429,55 @@ def write_protected(folder: Path) -> Path:
     return folder / "locked" / "j.sqlite"
 
 
-@pytest.mark.parametrize("make", [no_sqlite, a_folder, under_a_file, write_protected])
-def test_a_journal_that_cannot_be_opened_is_named(tmp_path: Path, make) -> None:
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            no_sqlite,
+            "file is not a database: name another file if this is no journal; if it is one",
+        ),
+        (a_folder, "unable to open database file: free disk space if it is full, else give this"),
+        (under_a_file, "a file stands where a folder is needed: move it"),
+        (write_protected, "give this user write permission"),
+    ],
+)
+def test_a_journal_that_cannot_be_opened_is_named(tmp_path: Path, make, said: str) -> None:
     path = make(tmp_path)
     with pytest.raises(JournalError) as caught:
         Journal(path)
     assert str(caught.value).startswith(f"journal {path}: cannot be opened: ")
-    assert str(caught.value).endswith("name a writable file, or remove it if it is no journal")
+    assert said in str(caught.value) and "remove" not in str(caught.value)
+
+
+def test_a_locked_journal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoj_reward.journal.PATIENCE_S", 0.01)
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put("judge", ITEM, GOOD)
+    said = f"journal {path}: database is locked: another process holds it locked: wait for that"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalError, match=re.escape(said)) as caught:
+            journal.put("judge", JudgeInput("q", ("s",)), GOOD)
+        assert "what was stored before is safe" in str(caught.value)
+        with pytest.raises(JournalError, match="cannot be opened: database is locked: another"):
+            Journal(path)
+    assert journal.put("judge", JudgeInput("q", ("s",)), GOOD) == GOOD
+    journal.close()
+
+
+def test_a_damaged_journal_is_to_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put("judge", ITEM, GOOD)
+    journal.close()
+    whole = path.read_bytes()
+    for place, said in ((0, "file is not a database"), (100, "damaged: database disk image")):
+        path.write_bytes(whole[:place] + b"damage" + whole[place + 6 :])
+        with pytest.raises(JournalError, match=said) as caught:
+            Journal(path)
+        assert "put back a copy of the file, or move it aside" in str(caught.value)
+        assert "remove" not in str(caught.value)
 
 
 def test_a_file_that_is_no_journal_is_left_as_it_was(tmp_path: Path) -> None:
@@ -639,7 +683,10 @@ from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 
-journal = Journal(Path(sys.argv[1]))
+try:
+    journal = Journal(Path(sys.argv[1]))
+except JournalError as error:
+    sys.exit(f"0 {error}")
 for n in range(10_000):
     said = Judgement(Outcome.OK, critique="x" * 2000, rating=Rating(5))
     try:
@@ -666,9 +713,23 @@ def test_a_full_disk_is_an_error_and_what_was_stored_stays(tmp_path: Path) -> No
     )
     count, _, message = done.stdout.partition(" ")
     assert message.startswith(f"journal {path}: ")
-    assert "what was stored before is safe: free disk space" in message
+    assert "free disk space" in message and "what was stored before is safe" in message
     assert int(count) > 10
     journal = Journal(path)
     items = [JudgeInput("q", (str(n),)) for n in range(int(count))]
     assert set(journal.get("judge", items)) == set(items)
     journal.close()
+
+
+def test_a_full_disk_is_named_where_a_journal_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(path)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.startswith(f"0 journal {path}: cannot be opened: ")
+    assert "free disk space" in done.stderr and "remove" not in done.stderr

@@ -28,8 +28,6 @@ JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
 JSON = {"Content-Type": "application/json"}
 BUSY = (429, 502, 503, 504)
-MAX_TEXT = 2**18
-"""Characters of one text that a service judges."""
 
 
 class HttpBackend:
@@ -193,8 +191,6 @@ class HttpBackend:
 def unfit(texts: Iterable[str]) -> str:
     """Why a service judges no input with these texts, or an empty string."""
     for text in texts:
-        if len(text) > MAX_TEXT:
-            return f"a text has {len(text)} characters: a service judges up to {MAX_TEXT}"
         try:
             require_unicode(text)
         except InputRejected as error:

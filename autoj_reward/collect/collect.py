@@ -32,7 +32,7 @@ from autoj_reward.collect.teacher import OutOfBudget, open_teacher
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import JudgeData, data_path
 from autoj_reward.io.claims import claim
-from autoj_reward.io.files import write_json, write_jsonl, write_text
+from autoj_reward.io.files import require_apart, write_json, write_jsonl, write_text
 from autoj_reward.io.stream import LISTED
 from autoj_reward.prompts.format import load_format
 from autoj_reward.scenarios import Registry, Scenario
@@ -62,6 +62,8 @@ class Filled:
 def prepare(config: CollectConfig, known: Registry) -> Work:
     """Read, filter and classify the rows. Raises InputError if none is left."""
     data = JudgeData(folder=config.folder)
+    names = (*(source.path for source in config.sources), *config.decontaminate)
+    require_apart([config.scenarios, *(data_path(data, n) for n in names)], folder=config.output)
     rows: list[Preference] = []
     bad: list[BadRow] = []
     for source in config.sources:

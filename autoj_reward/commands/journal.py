@@ -28,8 +28,9 @@ def stats(path: str) -> int:
 @command(FILE, OUTPUT)
 def export(path: str, output: str) -> int:
     """Every judgement of a journal as a JSON line, however many there are."""
-    from autoj_reward.io.files import write_jsonl
+    from autoj_reward.io.files import require_apart, write_jsonl
 
+    require_apart([path], [output])
     with _opened(path) as journal:
         write_jsonl(output, journal.export())
     return 0

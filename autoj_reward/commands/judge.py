@@ -35,7 +35,7 @@ def start(folder: Path, like: str) -> None:
     """
     import shutil
 
-    from autoj_reward.errors import FormatError
+    from autoj_reward.errors import FormatError, did_you_mean
     from autoj_reward.parse.sample import samples
     from autoj_reward.prompts.format import FORMATS, available, load_any_format
 
@@ -43,7 +43,8 @@ def start(folder: Path, like: str) -> None:
         raise FormatError(f"{folder} exists: name a folder that does not")
     if like not in available():
         raise FormatError(
-            f"{like!r} is no format of the package, which has {', '.join(available())}"
+            f"{like!r} is no format of the package{did_you_mean(like, available())} (known: "
+            f"{', '.join(available())})"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(FORMATS / like, folder)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from autoj_reward.io.stream import Stream
     from autoj_reward.types import Comparison, JudgeInput, Judgement
 
+SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
+"""Endings of what goes beside an output."""
+
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
@@ -30,6 +33,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     from autoj_reward.select.aggregate import mean_of_critiques
     from autoj_reward.types import Candidate
 
+    require_own((source, config), output)
     checked = load_config(ScoreConfig, config, sets)
     wanted = context_asked(checked.judge, checked.columns, "single")
     critiques = critiques_of(checked.judge)
@@ -54,6 +58,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     from autoj_reward.models import context_asked
     from autoj_reward.types import Contest
 
+    require_own((source, config), output)
     checked = load_config(ScoreConfig, config, sets)
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
 
@@ -66,6 +71,13 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
     rows = texts(source, "query", "response_1", "response_2", asked=wanted)
     return _judge(checked.judge, rows, inputs, fields, output, strict)
+
+
+def require_own(read: Sequence[str | None], output: str) -> None:
+    """Refuse an output that is, or has beside it, a file that is read. Raises OutputError."""
+    from autoj_reward.io.files import require_apart
+
+    require_apart(read, (output, output + SUMMARY, output + JOURNAL))
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
@@ -137,7 +149,7 @@ def _judge(
         total += len(inputs(row))
 
     left_out = look_through(rows, strict, expect)
-    result, journal = Path(output), Path(output + ".journal.sqlite")
+    result, journal = Path(output), Path(output + JOURNAL)
     with judged_by(judge_name(judge), result, result, total), filling(output) as file:
 
         def done(row: TextRow, found: list[Judgement]) -> None:
@@ -149,7 +161,7 @@ def _judge(
         judge_each(judge, journal, asked, done, "judging", total)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
     summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
-    write_json(output + ".summary.json", summary | {"rows_left_out": left_out.count})
+    write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})
     said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
     print(f"{count} rows: {said}; {left_out.count} left out; results: {output}")
     return 0

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from autoj_reward.config.block import Block
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, did_you_mean
 
 T = TypeVar("T", bound=Block)
+MAX_YAML = 2**18
+"""Characters of a YAML text, and size of its document with aliases written out: the characters of
+its values, and VALUE for each value. Time and memory go by the latter."""
+VALUE = 8
+PLAIN = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
+"""Tags of `<<` and `=`, keys of which no value is made."""
 
 
 def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()) -> T:
@@ -29,17 +36,114 @@ def read_config(path: str | Path | None, sets: Sequence[str]) -> dict[str, Any]:
     data: Any = {}
     if path is not None:
         try:
-            data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            data = read_yaml(path)
         except OSError as error:
             raise ConfigError(f"{path}: cannot read the config: {error.strerror}") from error
-        except (yaml.YAMLError, ValueError) as error:
-            raise ConfigError(f"{path}: not valid YAML: {error}") from error
         data = {} if data is None else data
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: the config must be a mapping, not {type(data).__name__}")
     for item in sets:
         _override(data, item)
     return data
+
+
+def read_yaml(path: str | Path, tags: Mapping[str, Callable[[str], Any]] | None = None) -> Any:
+    """Read one YAML file that a user wrote; see `parse_yaml`. Raises OSError, ConfigError."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            text = file.read(MAX_YAML + 1)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    return parse_yaml(text, str(path), tags)
+
+
+def parse_yaml(
+    text: str, source: str, tags: Mapping[str, Callable[[str], Any]] | None = None
+) -> Any:
+    """Parse a YAML text into plain data, of which no two places share an object.
+
+    source: what errors name the text by. tags: what to make of the text of a scalar with one of
+    these tags. Raises ConfigError for text that is no YAML, a key that stands twice in a mapping,
+    and a text that is too long, too deep, or too large with its aliases written out.
+    """
+    if len(text) > MAX_YAML:
+        raise ConfigError(f"{source}: longer than {MAX_YAML:,} characters: is it the right file?")
+    try:
+        return _unshared(_Loader(text, source, tags or {}).get_single_data())
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: not valid YAML: nested too deeply") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Builds plain data only, and refuses what `parse_yaml` refuses while it reads."""
+
+    def __init__(self, text: str, source: str, tags: Mapping[str, Callable[[str], Any]]) -> None:
+        super().__init__(text)
+        self.tags = tags
+        self._source, self._expanded = source, 0
+        self._sizes: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose a value, and add up what the document comes to with its aliases written out."""
+        before, is_alias = self._expanded, self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        if node is None:
+            return None
+        if is_alias and node not in self._sizes:
+            raise ConfigError(f"{self._source}: line {_line(node)}: an alias of what it stands in")
+        if is_alias:
+            self._expanded += self._sizes[node]
+        else:
+            self._expanded += VALUE
+            self._expanded += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+            self._sizes[node] = self._expanded - before
+        if self._expanded > MAX_YAML:
+            raise ConfigError(
+                f"{self._source}: line {_line(node)}: too large a document with its aliases "
+                "(*name) written out: write less, or fewer aliases of aliases"
+            )
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping. YAML keeps the last value of a key that stands twice; we refuse it."""
+        node = super().compose_mapping_node(anchor)
+        lines: dict[Any, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                plain = key.tag in PLAIN or key.tag.startswith("!")
+                name, line = key.value if plain else self.construct_object(key), _line(key)
+                if name in lines:
+                    raise ConfigError(
+                        f"{self._source}: line {line}: the key {name!r} stands twice, first on "
+                        f"line {lines[name]}: keep one"
+                    )
+                lines[name] = line
+        return node
+
+
+def _tagged(loader: _Loader, name: str, node: yaml.Node) -> Any:
+    make = loader.tags.get(f"!{name}")
+    if make is None or not isinstance(node, yaml.ScalarNode):
+        return loader.construct_undefined(node)
+    return make(node.value)
+
+
+_Loader.add_multi_constructor("!", _tagged)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _unshared(value: Any) -> Any:
+    """Copy what aliases share, so that a change in one place is a change of that place alone."""
+    if isinstance(value, dict):
+        return {key: _unshared(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unshared(item) for item in value]
+    return value
 
 
 def check(kind: type[T], data: dict[str, Any], source: str) -> T:
@@ -54,27 +158,56 @@ def check(kind: type[T], data: dict[str, Any], source: str) -> T:
 def _explain(kind: type[Block], item: dict[str, Any]) -> str:
     key = ".".join(str(part) for part in item["loc"]) or "config"
     if item["type"] == "extra_forbidden":
-        return f"unknown key {key!r} (known here: {', '.join(_known(kind, item['loc'][:-1]))})"
+        return f"unknown key {key!r}{_known(kind, item['loc'])}"
     if item["type"] == "missing":
         return f"key {key!r} is missing"
     shown = "" if item["loc"] == () else f" (value: {str(item.get('input'))[:80]!r})"
     return f"{key}: {item['msg'].removeprefix('Value error, ')}{shown}"
 
 
-def _known(kind: type[Block], loc: Sequence[int | str]) -> list[str]:
-    block: Any = kind
-    keys = iter(loc)
-    for key in keys:
-        annotation = block.model_fields[key].annotation
-        options = [annotation, *_args(annotation)]
-        block = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
-        if get_origin(annotation) is dict:
-            next(keys)  # a name of the user's own
-    return sorted(block.model_fields)
+def _known(kind: type[Block], loc: Sequence[int | str]) -> str:
+    """Name the key that was meant, of the same block or else of another one, and then all keys that
+    the block knows."""
+    *above, last = loc
+    types: list[Any] = [kind]
+    for key in above:
+        types = [below for one in types for below in _below(one, key)]
+    here = sorted({name for block in types if _is_block(block) for name in block.model_fields})
+    nearest = did_you_mean(str(last), here, "".join(f"{part}." for part in above))
+    if not nearest and (same := [path for path in _paths(kind) if path.split(".")[-1] == last]):
+        nearest = f": did you mean `{min(same, key=len)}`?"
+    return f"{nearest} (known here: {', '.join(here)})"
 
 
-def _args(annotation: Any) -> tuple[Any, ...]:
-    return getattr(annotation, "__args__", ())
+def _below(kind: Any, key: int | str) -> list[Any]:
+    """Return the types of what stands under a key, an index or a name of the user's own."""
+    if _is_block(kind):
+        field = kind.model_fields.get(str(key))
+        return _options(field.annotation) if field else []
+    inner = get_args(kind)
+    return _options(inner[-1] if get_origin(kind) is dict else inner[0]) if inner else []
+
+
+def _options(annotation: Any) -> list[Any]:
+    """Return the types of a union, or the one type."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _options(inner[0])
+    if origin in (Union, UnionType):
+        return [option for one in inner for option in _options(one)]
+    return [annotation]
+
+
+def _is_block(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _paths(kind: Any, start: str = "") -> Iterator[str]:
+    """Yield the dotted path of every key of a config."""
+    for name, field in kind.model_fields.items():
+        yield start + name
+        for block in filter(_is_block, _options(field.annotation)):
+            yield from _paths(block, f"{start}{name}.")
 
 
 def _override(data: dict[str, Any], item: str) -> None:
@@ -89,7 +222,4 @@ def _override(data: dict[str, Any], item: str) -> None:
         if not isinstance(child, dict):
             raise ConfigError(f"--set {item!r}: {part!r} is not a block")
         data = child
-    try:
-        data[last] = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"--set {item!r}: the value is not valid YAML: quote it") from error
+    data[last] = parse_yaml(value, f"--set {item!r:.80}")

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from autoj_reward.config.block import Block
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
+MAX_TEXT_CHARS = 2**20
 OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
 
 
@@ -126,6 +127,8 @@ class JudgeConfig(EngineConfig):
         sends them only with the critique sends hundreds of kB more.
     criteria: `auto` fills the format's field `criteria` from the query's scenario, where an input
         does not bring its own; None leaves it to the inputs.
+    max_text_chars: characters of the longest text (query, response, context field) that is judged;
+        an input with a longer one is rejected, in process as by a service.
     over_long: what happens to a response that does not fit: cut its middle (`truncate`), its end
         (`truncate_end`) or its start (`truncate_start`), or reject.
     """
@@ -143,6 +146,7 @@ class JudgeConfig(EngineConfig):
     thinking_tokens: int = Field(1024, ge=1)
     seed: int = 0
     criteria: Literal["auto"] | None = None
+    max_text_chars: int = Field(MAX_TEXT_CHARS, ge=1)
     over_long: OverLong = "truncate"
     serve: ReplicaConfig = ReplicaConfig()
 

@@ -20,7 +20,7 @@ from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
-from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
@@ -72,12 +72,13 @@ class Spread:
 def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]) -> int:
     """Accuracy by subset, and their mean."""
     checked = load_config(BestOfFourConfig, config, sets)
+    require_own(result, checked, config, data)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
     rows: list[Kept] = []
     cost = Cost()
-    with writing_rows(result) as file:
+    with writing_rows(result, checked.judge) as file:
 
         def done(row: Choice, found: list[Judgement]) -> None:
             values = tuple(judgement.view(checked.view) for judgement in found)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.config import load_config
+from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import judge_each, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
@@ -25,7 +25,7 @@ from autoj_reward.evaluate.critique_files import (
     read_votes,
 )
 from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
-from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, by_group
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.spool import Spool
@@ -80,6 +80,7 @@ def eval_c(
 ) -> int:
     """Win, tie and lose of a judge's critiques, overall and by group."""
     checked = load_config(CritiquesConfig, config, sets)
+    require_own(result, checked, config, data, critiques, reference, votes)
     if votes is None:
         return _judged(data, critiques, reference, result, checked)
     if critiques is not None or reference is not None:
@@ -87,14 +88,14 @@ def eval_c(
     if checked.sample is not None:
         raise ConfigError("sample: votes from a file are counted on all rows; drop it")
     cases = read_cases(data)
-    found = read_votes(votes, data, cases)
+    found, judges = read_votes(votes, data, cases), (votes,)
 
     def given(done: Done) -> Figures:
         for case, vote in zip(cases, found, strict=True):
             done(case, vote, ())
         return {}
 
-    return _measure(result, checked, votes, {"data": data, "votes": votes}, given)
+    return _measure(result, checked, judges, {"data": data, "votes": votes}, given)
 
 
 def _judged(
@@ -120,7 +121,8 @@ def _judged(
         cost = {"judge": judge.figures(), "grader": grader.figures()}
         return {"grader": judge_name(config.grader), "cost": cost}
 
-    return _measure(result, config, critiques, sources, graded)
+    judges = (critiques or config.judge, config.grader)
+    return _measure(result, config, judges, sources, graded)
 
 
 def grader_input(case: Case, first: str, second: str) -> JudgeInput:
@@ -201,14 +203,14 @@ def _shares(rows: Sequence[Kept], intervals: Draws) -> Figures:
 def _measure(
     result: str,
     config: CritiquesConfig,
-    judged: str | None,
+    judges: Sequence[JudgeConfig | str],
     sources: dict[str, str],
     tell: Callable[[Done], Figures],
 ) -> int:
-    """tell: tells of every row how it was voted on, in order, and each is written then; returns
-    figures of its own."""
+    """Measure, write and print. judges: who is measured, then who grades. tell: tells of every row
+    how it was voted on, in order, and each is written then; returns figures of its own."""
     rows: list[Kept] = []
-    with writing_rows(result) as file:
+    with writing_rows(result, *judges) as file:
 
         def done(case: Case, vote: Vote, critiques: Sequence[str]) -> None:
             file.line(_row(case, vote, critiques))
@@ -216,7 +218,7 @@ def _measure(
 
         told = tell(done)
         content = figures(rows, config.draws) | told
-    save(result, "eval-c", config, judged or config.judge, sources, content)
+    save(result, "eval-c", config, judges[0], sources, content)
     print(f"{'group':<24}{'n':>6}{'win':>8}{'tie':>8}{'lose':>8}")
     for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
         print(f"{name:<24}{own['n']:>6}{own['win']:>8.2f}{own['tie']:>8.2f}{own['lose']:>8.2f}")

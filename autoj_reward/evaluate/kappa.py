@@ -9,8 +9,8 @@ from pathlib import Path
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
 from autoj_reward.evaluate.metrics import cohen_kappa
-from autoj_reward.evaluate.results import load, load_rows
-from autoj_reward.io.files import write_json
+from autoj_reward.evaluate.results import ROWS, beside, load, load_rows
+from autoj_reward.io.files import require_apart, write_json
 
 LABEL = "label"
 
@@ -19,6 +19,7 @@ def kappa(results: Sequence[str], result: str) -> int:
     """Cohen's kappa of every two judges, and of each with the human labels, on the same pairs."""
     if len(results) < 2:
         raise InputError("--results: name two results or more, of different judges")
+    require_apart([*results, *(beside(path, ROWS) for path in results)], [result])
     verdicts, queries, labels = read_verdicts(results)
     if any(label is not None for label in labels):
         verdicts[LABEL] = labels

@@ -93,6 +93,13 @@ def data_path(data: JudgeData, name: str) -> str:
     return str(Path(folder) / name)
 
 
+def data_files(data: JudgeData, *more: str) -> list[str]:
+    """Return every file and folder of the data, and more of them; InputError as of `data_path`."""
+    graded = [data.graded.folder] if data.graded.folder else []
+    names = [*data.rated, *data.compared, *data.exclude, *graded, *more]
+    return [data_path(data, name) for name in names]
+
+
 def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
     """Every query of the files of `exclude`, which is not to be trained on."""
     return {row.query for row in pairs_of(data, data.exclude, fmt)}

@@ -14,8 +14,8 @@ from typing import Any
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.leaderboard_tables import section
-from autoj_reward.evaluate.results import load, load_rows
-from autoj_reward.io.files import write_text
+from autoj_reward.evaluate.results import ROWS, beside, load, load_rows
+from autoj_reward.io.files import require_apart, write_text
 from autoj_reward.io.page import data_block, esc, num, page, plural, visible
 from autoj_reward.io.plain import to_json
 
@@ -41,6 +41,7 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
     """Write the page."""
     if limit < 0:
         raise ConfigError(f"--limit {limit}: give 0 or more")
+    require_apart([*results, *(beside(path, ROWS) for path in results)], [output])
     loaded = [(path, load(path)) for path in results]
     for path, found in loaded:
         if not isinstance(found.get("overall"), dict):

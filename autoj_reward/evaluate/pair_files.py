@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.context import NOTHING, Asked, Context
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.rows import (
     NAMING,
@@ -84,7 +84,10 @@ def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[
         rows = compared(source, load_format("autoj-en"))
         return measured(rows.mapped(_labelled), strict=False)
     if form not in FORMS:
-        raise ConfigError(f"--format {form}: name one of {', '.join([*FORMS, OTHER])}")
+        names = [*FORMS, OTHER]
+        raise ConfigError(
+            f"--format {form!r} is unknown{did_you_mean(form, names)} (known: {', '.join(names)})"
+        )
     seen, known = Unique(), FORMS[form]
 
     def build(line: int, row: Fields) -> Pair:

@@ -29,7 +29,7 @@ from autoj_reward.evaluate.pair_figures import (
     of_sections,
 )
 from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, choice, read_answers
 from autoj_reward.models import context_asked, ratings_tie
 from autoj_reward.types import Candidate, Contest, JudgeInput, Judgement, Verdict
@@ -47,6 +47,7 @@ def eval_p(
 ) -> int:
     """Eval-P: agreement and consistency by group (paper, Table 1 and Figure 4)."""
     checked = load_config(PairsConfig, config, sets)
+    require_own(result, checked, config, data, verdicts, swapped_verdicts)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -69,7 +70,9 @@ def eval_p(
 
 def pairs(data: str, form: str, result: str, config: str | None, sets: Sequence[str]) -> int:
     """Labelled pairs in another benchmark's form."""
-    return _judged(form, data, result, load_config(PairsConfig, config, sets))
+    checked = load_config(PairsConfig, config, sets)
+    require_own(result, checked, config, data)
+    return _judged(form, data, result, checked)
 
 
 def _asked(config: PairsConfig) -> tuple[Asked, ...]:
@@ -148,7 +151,7 @@ def _measure(
     """tell: tells of every pair what was said, in order, and each is written then."""
     rows: list[Kept] = []
     cost = Cost()
-    with writing_rows(result) as file:
+    with writing_rows(result, verdicts or config.judge) as file:
 
         def done(pair: Pair, said: Said) -> None:
             file.line(_row(pair, said))

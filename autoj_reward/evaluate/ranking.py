@@ -19,7 +19,7 @@ from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import RankingConfig
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
 from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
-from autoj_reward.evaluate.results import Cost, beside, journal_path, save
+from autoj_reward.evaluate.results import Cost, beside, claimed, journal_path, require_own, save
 from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
 from autoj_reward.io.chart import scatter
@@ -45,6 +45,18 @@ def ranking(
 ) -> int:
     """Correlation of a judge's ranking of systems with a leaderboard's."""
     checked = load_config(RankingConfig, config, sets)
+    require_own(result, checked, config, data, leaderboard, table)
+    with claimed(result, table or checked.judge):
+        return _ranked(checked, data, leaderboard, table, result)
+
+
+def _ranked(
+    checked: RankingConfig,
+    data: str | None,
+    leaderboard: str | None,
+    table: str | None,
+    result: str,
+) -> int:
     intervals = checked.draws
     if table is not None and data is None and leaderboard is None:
         standings = read_table(table)

@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,12 +18,15 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.io.claims import alone
-from autoj_reward.io.files import Output, filling, write_json
+from autoj_reward.io.claims import judged_by
+from autoj_reward.io.files import Output, filling, require_apart, write_json
 from autoj_reward.io.plain import to_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import Judgement, Usage
+
+ROWS = ".rows.jsonl"
+"""Ending of the file of judged rows beside a result."""
 
 
 def journal_path(config: EvaluateConfig, result: str) -> Path:
@@ -61,11 +64,23 @@ class Cost:
         }
 
 
+def require_own(result: str, config: EvaluateConfig, *sources: str | None) -> None:
+    """Refuse an evaluation whose result, or what goes beside it, is one of the files it reads.
+    Raises OutputError; nothing is opened."""
+    endings = (beside(result, ending) for ending in (ROWS, ".svg"))
+    require_apart(sources, [result, *endings, journal_path(config, result)])
+
+
+def claimed(result: str, *judges: JudgeConfig | str) -> AbstractContextManager[None]:
+    """Hold a result for this process and these judges, or files of answers; see `judged_by`."""
+    return judged_by(" and ".join(map(_named, judges)), Path(result), Path(result))
+
+
 @contextmanager
-def writing_rows(result: str) -> Iterator[Output]:
-    """The file of judged rows that goes beside a result; it is there, whole, once the block has
-    ended without an error. ConfigError while another process writes the same result."""
-    with alone(Path(result)), filling(beside(result, ".rows.jsonl")) as rows:
+def writing_rows(result: str, *judges: JudgeConfig | str) -> Iterator[Output]:
+    """Claim a result, and yield the file of judged rows that goes beside it; it is there, whole,
+    once the block has ended without an error."""
+    with claimed(result, *judges), filling(beside(result, ROWS)) as rows:
         yield rows
 
 
@@ -81,13 +96,10 @@ def save(
 
     judge: its config, or the file that its verdicts came from. sources: role to file or folder.
     """
-    if isinstance(judge, JudgeConfig):
-        fingerprint, name = judge_name(judge), judge.model
-    else:
-        fingerprint, name = judge, Path(judge).stem
+    name = judge.model if isinstance(judge, JudgeConfig) else Path(judge).stem
     content: Figures = {
         "task": task,
-        "judge": fingerprint,
+        "judge": _named(judge),
         "name": name,
         "sources": {role: _source(path) for role, path in sources.items()},
         "settings": config.model_dump(mode="json", exclude={"judge", "grader", "journal"}),
@@ -105,7 +117,7 @@ def load(result: str) -> Figures:
     """A result file; InputError if it is none."""
     try:
         found = json.loads(Path(result).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{result}: cannot be read as a result file: {error}") from error
     if not isinstance(found, dict) or not {"task", "judge", "name"} <= set(found):
         raise InputError(f"{result}: no result of `autoj evaluate`: it has no task and judge")
@@ -114,13 +126,21 @@ def load(result: str) -> Figures:
 
 def load_rows(result: str) -> list[Figures]:
     """The judged rows beside a result; none if there is no such file."""
-    path = beside(result, ".rows.jsonl")
+    path = beside(result, ROWS)
     if not path.is_file():
         return []
+    rows: list[Figures] = []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON lines: {error}; evaluate again") from error
+        for line in path.read_text(encoding="utf-8").splitlines():
+            rows.append(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        where = f"{path}:{len(rows) + 1}"
+        raise InputError(f"{where}: not JSON lines: {error}; evaluate again") from error
+    return rows
+
+
+def _named(judge: JudgeConfig | str) -> str:
+    return judge if isinstance(judge, str) else judge_name(judge)
 
 
 def _source(path: str) -> Figures:

@@ -19,7 +19,7 @@ from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
 from autoj_reward.evaluate.config import SelectionConfig
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.results import Cost, journal_path, save, writing_rows
+from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured
 from autoj_reward.evaluate.selection_figures import Chosen, Kept, figures
 from autoj_reward.io.encoding import text_digest
@@ -58,12 +58,13 @@ def eval_r(
 ) -> int:
     """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
     checked = load_config(SelectionConfig, config, sets)
+    require_own(result, checked, config, data)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     for name, role in ((scores, "--scores"), (grades, "--grades")):
         _require_scores(rows, name, role, data)
     _require_protocols(checked, scores, grades)
     judge, grader, kept = Cost(), Cost(), list[Kept]()
-    with writing_rows(result) as file:
+    with writing_rows(result, scores or checked.judge, grades or checked.grader) as file:
 
         def done(row: Candidates, found: Judged, values: Scores) -> None:
             file.line(_row(row, found, values))

@@ -17,8 +17,6 @@ from typing import Any
 from autoj_reward.context import Asked, Context
 
 MAX_DEPTH = 64
-MAX_CHARS = 1_000_000
-"""Of one text."""
 MAX_RESPONSES = 1024
 """Of one query."""
 _repr = Repr()
@@ -114,9 +112,6 @@ def _number(value: Any, name: str) -> float:
 def _checked(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise BadField(name, f"not a string: {show(value)}")
-    if len(value) > MAX_CHARS:
-        size = f"{len(value)} characters, over the limit of {MAX_CHARS}"
-        raise BadField(name, f"{size}: {show(value)}")
     if "\0" in value:
         raise BadField(name, f"NUL at character {value.index(chr(0)) + 1}: {show(value)}")
     return value

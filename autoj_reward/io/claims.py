@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import struct
 import sys
 from collections.abc import Iterator
@@ -21,10 +22,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, OutputError
 from autoj_reward.io.files import cannot_write, write_text
 
 CLAIM = ".claim"
+MOST = 2**16
+"""Bytes that are read of a claim."""
+START = b'{"judge": '
+"""How a claim begins."""
 LOCK = "hhqqi4x"
 """Linux' `struct flock`."""
 _KEPT: dict[Path, int] = {}
@@ -37,15 +42,15 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
 
     changeable: keys that may differ when a run goes on. Raises ConfigError for another run's.
     """
-    path = (folder / CLAIM).absolute()
+    path = claim_path(folder, in_folder=True)
     # Of several training processes the first one speaks for all.
     if path not in _KEPT and os.environ.get("RANK", "0") == "0":
         _KEPT[path] = _locked(path, folder)
     kept = folder / "config.json"
     own = config.model_dump_json(indent=1, exclude=changeable)
-    if kept.is_file() and kept.read_text(encoding="utf-8") != own:
+    if kept.is_file() and kept.read_bytes() != own.encode():
         raise ConfigError(
-            f"{folder} holds a run of another config: name another output, or remove it"
+            f"{folder} holds a run of another config: name another output, or move it away"
         )
     write_text(kept, own)
 
@@ -61,15 +66,14 @@ def judged_by(
     process is at work there, or for results of another judge; OutputError where nothing can be
     written.
     """
-    in_folder = output != result
-    path = output / CLAIM if in_folder else output.with_name(f".{output.name}{CLAIM}")
+    path = claim_path(output, in_folder=output != result)
     held = _locked(path, output)
     try:
-        known = _read(held).get("judge")
+        known = _read(held, path).get("judge")
         if known and known != judge and result.exists():
             raise ConfigError(
                 f"{output} holds the results of the judge {known}, and this run's is {judge}: name "
-                "another output, or remove it"
+                "another output, or move this one away"
             )
         _write(held, path, judge, total, journal)
         yield
@@ -77,14 +81,11 @@ def judged_by(
         os.close(held)
 
 
-@contextmanager
-def alone(result: Path) -> Iterator[None]:
-    """Hold a file that no other process is to write meanwhile; errors as of `judged_by`."""
-    held = _locked(result.with_name(f".{result.name}{CLAIM}"), result)
-    try:
-        yield
-    finally:
-        os.close(held)
+def claim_path(output: Path, in_folder: bool) -> Path:
+    """Return where the claim of a folder, or of a file, is: beside what its links lead to, so that
+    one output has one claim."""
+    real = Path(os.path.realpath(output))
+    return real / CLAIM if in_folder else real.with_name(f".{real.name}{CLAIM}")
 
 
 def holder(path: Path) -> int | None:
@@ -92,8 +93,11 @@ def holder(path: Path) -> int | None:
     looks; a process that holds a claim itself must not, since any close ends its locks."""
     question = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        with path.open("rb") as file:
-            answer = fcntl.fcntl(file, fcntl.F_GETLK, question)
+        looked_at = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            answer = fcntl.fcntl(looked_at, fcntl.F_GETLK, question)
+        finally:
+            os.close(looked_at)
     except OSError:
         return None
     kind, *_, process = struct.unpack(LOCK, answer)
@@ -101,18 +105,34 @@ def holder(path: Path) -> int | None:
 
 
 def _locked(path: Path, output: Path) -> int:
-    """The open file of a claim that no other process holds."""
+    """Return the open file of a claim that no other process holds."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # What a link leads to is not ours to write, and a pipe is not waited for.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        held = os.open(path, flags, 0o666)
     except OSError as error:
+        if os.path.lexists(path) and error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise _odd(path) from error
         raise cannot_write(output, error) from error
+    try:
+        found = os.fstat(held)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise _odd(path)
+        _lock(held, path, output)
+        _write(held, path, _read(held, path).get("judge", ""))
+    except BaseException:
+        os.close(held)
+        raise
+    return held
+
+
+def _lock(held: int, path: Path, output: Path) -> None:
     try:
         fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        holder = _read(held)
         if error.errno in (errno.EACCES, errno.EAGAIN):
-            os.close(held)
+            holder = _read(held, path)
             who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
             raise ConfigError(
                 f"{output}: another run is at work there ({who}): wait for its end, or name "
@@ -122,16 +142,27 @@ def _locked(path: Path, output: Path) -> int:
             f"{output}: no locks there ({error.strerror}): see that no other run writes to it",
             file=sys.stderr,
         )
-    _write(held, path, _read(held).get("judge", ""))
-    return held
 
 
-def _read(held: int) -> dict[str, Any]:
+def _read(held: int, path: Path) -> dict[str, Any]:
+    """Return what a claim says: nothing if it is new, or was cut off when its disk was full."""
+    text = os.pread(held, MOST, 0).rstrip(b"\0")
+    if not text.startswith(START) and not START.startswith(text):
+        raise _odd(path)
     try:
-        found = json.loads(os.pread(held, 1 << 16, 0))
-    except ValueError:  # new, or its disk was full
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except RecursionError as error:
+        raise _odd(path) from error
+    return found
+
+
+def _odd(path: Path) -> OutputError:
+    return OutputError(
+        f"{path}: this is no claim of a run, which is a small file of its own: move it away, or "
+        "name another output"
+    )
 
 
 def _write(held: int, path: Path, judge: str, total: int = 0, journal: Path | None = None) -> None:

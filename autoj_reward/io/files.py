@@ -7,10 +7,10 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from autoj_reward.errors import OutputError
 from autoj_reward.io.plain import plain, to_json
@@ -26,10 +26,59 @@ _REMEDY = {
     errno.EEXIST: "a file stands where a folder is needed: move it or name another output folder",
     errno.EFBIG: "raise the file size limit (ulimit -f) or split the job",
     errno.ENAMETOOLONG: "name an output folder with a shorter path",
+    errno.ELOOP: "a link stands in the place of a file of the run's own: remove it",
 }
+COMPANIONS = ("{}", ".{}.part", ".{}.claim", "{}-wal", "{}-shm")
+"""Files of a file: itself, what is written of it so far, its claim, and the log of a journal."""
+StrPath = str | os.PathLike[str]
 
 
-def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
+def require_apart(
+    read: Iterable[StrPath | None],
+    written: Iterable[StrPath | None] = (),
+    folder: StrPath | None = None,
+) -> None:
+    """Refuse a command that would write over what it reads, by whatever names and links.
+
+    read: files and folders; None, and what is on no disk here, is left out. written: files. folder:
+    the output of a run, in which nothing that it reads may lie. Raises OutputError; nothing is
+    opened.
+    """
+    files = [name for one in written if one is not None for name in _companions(one)]
+    own, entries = os.path.realpath(folder) if folder is not None else None, list[Path]()
+    with suppress(OSError):
+        entries += Path(own).iterdir() if own else ()
+    for given in read:
+        source = "/dev/stdin" if given == "-" else given
+        if not source or not os.path.exists(source):
+            continue
+        real = os.path.realpath(source)
+        if own and Path(real).is_relative_to(own):
+            raise OutputError(
+                f"{folder}: the input {given} lies in this output folder, whose files the run "
+                "replaces: move the input, or name another output"
+            )
+        names = _companions(source)
+        for output in (*files, *entries):
+            inside = output in files and Path(os.path.realpath(output)).is_relative_to(real)
+            if inside or any(_is_same(name, output) for name in names):
+                raise OutputError(
+                    f"{output}: the run would write over its input {given}: name another output"
+                )
+
+
+def _companions(path: StrPath) -> list[Path]:
+    own = Path(path)
+    return [own.with_name(form.format(own.name)) for form in COMPANIONS] if own.name else [own]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    with suppress(OSError):
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def write_jsonl(path: StrPath, records: Iterable[Any]) -> None:
     """Write one JSON object a line, atomically. Raises OutputError."""
     _write(path, map(_line, records))
 
@@ -37,7 +86,7 @@ def write_jsonl(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
 class Output:
     """A file that is being written."""
 
-    def __init__(self, path: str | os.PathLike[str], file: BinaryIO) -> None:
+    def __init__(self, path: StrPath, file: BinaryIO) -> None:
         self._path, self._file = path, file
 
     def add(self, data: bytes) -> None:
@@ -57,40 +106,70 @@ class Output:
 
 
 @contextmanager
-def filling(path: str | os.PathLike[str], kept: int = 0) -> Iterator[Output]:
-    """A file that is there, whole, once the block has ended without an error. For one process at a
-    time.
+def filling(path: StrPath, kept: int = 0) -> Iterator[Output]:
+    """Yield a file that is there, whole, once the block has ended without an error. For one process
+    at a time.
 
-    kept: so many bytes of what a process that was killed has left begin the file; the rest is
-    overwritten. Raises OutputError.
+    kept: the file begins with so many bytes of what a killed process has left, see `bytes_left`;
+    the rest is overwritten. Raises OutputError.
     """
-    target = _target(path)
-    temporary = target.with_name(f".{target.name}.part")
-    with _replacing(path, temporary, "r+b" if kept else "wb") as file:
+    temporary = _part(path)
+    with _replacing(path, temporary, lambda: _open_part(temporary, kept)) as file:
         with _explained(path):
             file.truncate(kept)
             file.seek(kept)
         yield Output(path, file)
 
 
-def write_kept(path: str | os.PathLike[str], data: bytes) -> None:
+def bytes_left(path: StrPath) -> int:
+    """Return how many bytes a process that was killed has left of a file. Raises OSError where
+    there are none, or a link stands in their place."""
+    return _own_size(_part(path).lstat())
+
+
+def _part(path: StrPath) -> Path:
+    target = _target(path)
+    return target.with_name(f".{target.name}.part")
+
+
+def _open_part(part: Path, kept: int) -> BinaryIO:
+    """Open a part, but not what a link in its place leads to: that is another's file."""
+    if not kept:
+        part.unlink(missing_ok=True)
+        return part.open("xb")
+    opened = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _own_size(os.fstat(opened))
+    except OSError:
+        os.close(opened)
+        raise
+    return os.fdopen(opened, "r+b")
+
+
+def _own_size(found: os.stat_result) -> int:
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return found.st_size
+
+
+def write_kept(path: StrPath, data: bytes) -> None:
     """Write a file of one process's own, whole, over what it was. Raises OutputError."""
     with filling(path) as file:
         file.add(data)
 
 
-def write_json(path: str | os.PathLike[str], obj: Any) -> None:
+def write_json(path: StrPath, obj: Any) -> None:
     """Write one indented JSON document, atomically. Raises OutputError."""
     text = json.dumps(plain(obj), ensure_ascii=True, allow_nan=False, indent=2)
     _write(path, (text.encode("ascii"), b"\n"))
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: StrPath, text: str) -> None:
     """Write UTF-8 text, atomically; lone surrogates as `\\udXXX`. Raises OutputError."""
     _write(path, (text.encode("utf-8", "backslashreplace"),))
 
 
-def cannot_write(path: str | os.PathLike[str], error: OSError) -> OutputError:
+def cannot_write(path: StrPath, error: OSError) -> OutputError:
     """What the system said against writing there, and what to do."""
     remedy = _REMEDY.get(error.errno or 0, "name another output folder")
     return OutputError(f"cannot write {os.fspath(path)}: {error.strerror or str(error)}: {remedy}")
@@ -109,27 +188,29 @@ def _line(record: Any) -> bytes:
 _WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=plain)
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
+def _target(path: StrPath) -> Path:
     # A link is followed: replacing it would cut it off from the file that it names.
     return Path(os.path.realpath(path))
 
 
-def _write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
+def _write(path: StrPath, chunks: Iterable[bytes]) -> None:
     temporary = _target(path).with_name(f".{secrets.token_hex(6)}.tmp")
-    with _replacing(path, temporary, "xb") as file:
+    with _replacing(path, temporary, lambda: temporary.open("xb")) as file:
         for chunk in chunks:
             with _explained(path):
                 file.write(chunk)
 
 
 @contextmanager
-def _replacing(path: str | os.PathLike[str], temporary: Path, mode: str) -> Iterator[BinaryIO]:
+def _replacing(
+    path: StrPath, temporary: Path, opened: Callable[[], BinaryIO]
+) -> Iterator[BinaryIO]:
     """Write beside the target, flush to disk, then take the target's place."""
     target = _target(path)
     with _explained(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         _refuse_special(target)
-        file = cast(BinaryIO, temporary.open(mode))
+        file = opened()
     try:
         yield file
         with _explained(path):
@@ -145,7 +226,7 @@ def _replacing(path: str | os.PathLike[str], temporary: Path, mode: str) -> Iter
 
 
 @contextmanager
-def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+def _explained(path: StrPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from urllib.parse import unquote
 from autoj_reward.errors import InputError
 from autoj_reward.io.checks import BadField, show
 
+BROKEN = (OSError, ValueError, EOFError, zlib.error)
+"""What a text file raises that is cut off, of another encoding, or damaged where it is packed."""
 # Table readers also raise what their own dependencies do: codecs, cache, network.
 ANY = (Exception,)
 Numbered = Iterator[tuple[int, Callable[[], Any]]]
@@ -29,7 +32,8 @@ SUFFIXES = (".jsonl", ".ndjson", ".json")
 CONVERSATIONS = ("messages", "prompt")
 """Columns that may hold a row's query as messages."""
 BATCH = 256
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def numbered(source: str, required: tuple[str, ...]) -> Numbered:
@@ -55,11 +59,19 @@ def numbered(source: str, required: tuple[str, ...]) -> Numbered:
     )
 
 
+@dataclass(slots=True)
+class _Place:
+    """The last line of a source that was read whole; 0: none, or it has no lines."""
+
+    line: int = 0
+
+
 @contextmanager
-def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Place]:
     """Turn these errors of opening and reading a source into InputError."""
+    place = _Place()
     try:
-        yield
+        yield place
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -67,17 +79,19 @@ def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[None
     except ImportError as error:
         raise InputError(f"{source} needs pyarrow and datasets; install them: {error}") from error
     except errors as error:
+        after = f" after line {place.line}" if place.line else ""
         what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{source} cannot be read; check what it is: {what}") from error
+        raise InputError(f"{source} cannot be read{after}; check what it is: {what}") from error
 
 
 def _lines(source: str) -> Numbered:
     """Every line that is not blank; a byte order mark may open the first."""
     with (
-        _readable(source, (OSError, ValueError, EOFError)),
+        _readable(source, BROKEN) as place,
         nullcontext(sys.stdin.buffer) if source == "-" else _opened(source) as stream,
     ):
         for number, raw in enumerate(stream, 1):
+            place.line = number
             line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
             if line.strip():
                 yield number, partial(_decode, line.rstrip(b"\r\n"))
@@ -90,25 +104,65 @@ def _opened(source: str) -> BinaryIO:
 
 
 def _is_array(source: str) -> bool:
-    with _readable(source, (OSError, EOFError)), _opened(source) as stream:
+    with _readable(source, BROKEN), _opened(source) as stream:
         return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
 def _array(source: str) -> Numbered:
     """The items of one JSON array, numbered from 1."""
-    with _readable(source, (OSError, ValueError, EOFError)), _opened(source) as stream:
-        items = json.loads(stream.read().decode("utf-8-sig"))
-    for number, item in enumerate(items, 1):
-        yield number, partial(_same, item)
+    with _readable(source, BROKEN):
+        with _opened(source) as stream:
+            text = stream.read().decode("utf-8-sig")
+        at = _skip(text, text.index("[") + 1)
+        number, more = 0, text[at : at + 1] != "]"
+        while more:
+            number += 1
+            try:
+                load, at = _item(text, at)
+            except RecursionError as error:
+                where = f"{source}:{_line(text, at)}"
+                raise InputError(f"{where}: row {number} is nested too deeply") from error
+            yield number, load
+            at = _skip(text, at)
+            if text[at : at + 1] not in (",", "]"):
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+            more = text[at] == ","
+            at = _skip(text, at + 1) if more else at
+        if (end := _skip(text, at + 1)) < len(text):
+            raise json.JSONDecodeError("Extra data", text, end)
+
+
+def _item(text: str, at: int) -> tuple[Callable[[], Any], int]:
+    """The loader of the value that begins there, and where the value ends."""
+    try:
+        item, end = _UNIQUE.raw_decode(text, at)
+    except BadField as error:
+        _, end = _PLAIN.raw_decode(text, at)
+        reason = f"{error.reason}, in the row that begins on line {_line(text, at)}"
+        return partial(_refuse, error.field, reason), end
+    return partial(_same, item), end
+
+
+def _skip(text: str, at: int) -> int:
+    found = SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
 
 
 def _same(item: Any) -> Any:
     return item
 
 
+def _refuse(field: str, reason: str) -> Any:
+    raise BadField(field, reason)
+
+
 def _decode(line: bytes) -> Any:
     try:
-        return json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
+        return _UNIQUE.decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise BadField("", f"not UTF-8: byte 0x{byte:02x} at byte {error.start + 1}") from None
@@ -127,6 +181,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise BadField(key, f"duplicate key: first {show(result[key])}, then {show(value)}")
         result[key] = value
     return result
+
+
+_PLAIN, _UNIQUE = json.JSONDecoder(), json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def _parquet(source: str, required: tuple[str, ...]) -> Numbered:
@@ -166,8 +223,12 @@ class HubDataset:
     def load(self) -> Any:
         import datasets
 
+        # A path without the address of the hub would be a folder of that name, where there is one.
         return datasets.load_dataset(
-            self.path, name=self.config, split=self.split, revision=self.revision
+            f"hf://datasets/{self.path}",
+            name=self.config,
+            split=self.split,
+            revision=self.revision,
         )
 
 
@@ -175,7 +236,7 @@ def hub_dataset(source: str) -> HubDataset:
     """The dataset that `hf://owner/name?split=...&config=...&revision=...` names.
 
     split defaults to train, the others to the hub's own defaults. Raises InputError for any
-    other parameter, a repeated one, or an address that is not one or two names.
+    other parameter, a repeated one, or an address that is not an owner and a name.
     """
     address, _, parameters = source.removeprefix("hf://").partition("?")
     pairs = [part.partition("=") for part in parameters.split("&")] if parameters else []

@@ -13,13 +13,13 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autoj_reward.errors import JournalError
 from autoj_reward.io.plain import as_json
 from autoj_reward.journal import tables
+from autoj_reward.journal.errors import BROKEN, damaged, explained
 from autoj_reward.journal.records import (
     Sampled,
     digest,
@@ -37,8 +37,6 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Said = tuple[str, JudgeInput, Judgement]
 """The judge's fingerprint, what it was asked, and its judgement."""
-BROKEN = (sqlite3.Error, UnicodeDecodeError)
-"""What sqlite3 raises; the latter where the name in an error's own words is damaged."""
 PATIENCE_S = 60
 """How long to wait for other processes that have the file."""
 DROPPED = 256
@@ -64,12 +62,7 @@ class Journal:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._make_tables()
         except (OSError, *BROKEN) as error:
-            if _is_corrupt(error):
-                raise self._damaged(str(error)) from error
-            raise JournalError(
-                f"journal {path}: cannot be opened: {error}; name a writable file, or remove it if "
-                "it is no journal"
-            ) from error
+            raise explained(path, error, opening=True) from error
 
     def _write_ahead(self) -> None:
         """Set WAL mode. Where others set it too, SQLite gives up at once and not after its wait."""
@@ -245,7 +238,9 @@ class Journal:
             self._execute("COMMIT", ())
         finally:
             if self._db.in_transaction:
-                self._db.rollback()
+                # An error of the disk may end the transaction itself; the first error is the cause.
+                with suppress(*BROKEN):
+                    self._db.rollback()
 
     def _read(self, row: Row, parse: Callable[[Row], T]) -> T:
         """What a row says that is as it was written."""
@@ -256,13 +251,7 @@ class Journal:
             problem = "is not what was written"
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problem = f"cannot be read: {error}"
-        raise self._damaged(f"the row {row[0]!r} {problem}")
-
-    def _damaged(self, problem: str) -> JournalError:
-        return JournalError(
-            f"journal {self.path}: damaged: {problem}; put back a copy of the file, or remove it: "
-            "what it held is then judged again"
-        )
+        raise damaged(self.path, f"the row {row[0]!r} {problem}")
 
     def close(self) -> None:
         self._db.close()
@@ -271,21 +260,13 @@ class Journal:
         try:
             yield from self._db.execute(sql)
         except BROKEN as error:
-            raise self._explained(error) from error
+            raise explained(self.path, error) from error
 
     def _execute(self, sql: str, values: Sequence[Any]) -> list[Row]:
         try:
             return self._db.execute(sql, values).fetchall()
         except BROKEN as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: Exception) -> JournalError:
-        if _is_corrupt(error):
-            return self._damaged(str(error))
-        return JournalError(
-            f"journal {self.path}: {error}; what was stored before is safe: free disk space or "
-            "fix the permissions and start the same command again"
-        )
+            raise explained(self.path, error) from error
 
 
 def _judgement(row: Row) -> Judgement:
@@ -294,11 +275,6 @@ def _judgement(row: Row) -> Judgement:
 
 def _sealed(*cells: Any) -> Row:
     return (*cells, digest(*cells))
-
-
-def _is_corrupt(error: Exception) -> bool:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError)
 
 
 def _chunks(items: list[str], size: int) -> Iterator[list[str]]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
+from autoj_reward.journal.errors import BROKEN
 from autoj_reward.journal.records import digest, judgement_of
 from autoj_reward.journal.tables import JUDGED
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement
 
-BROKEN = (sqlite3.Error, UnicodeDecodeError)
 IS_THERE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'judgements'"
 NEXT = "SELECT {0}, key, at FROM judgements WHERE {0} > ? ORDER BY {0} LIMIT ?"
 

@@ -7,7 +7,7 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from autoj_reward.config import EngineConfig
+from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.settings import dtype_of
 
@@ -36,6 +36,14 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
         "length": config.max_model_len,
         "script": config.script,
     }
+
+
+def length_facts(config: JudgeConfig) -> dict[str, Any]:
+    """Return the limit of a text's length, unless it is the default: another limit rejects other
+    inputs, and what one limit rejected is asked again under another."""
+    default = JudgeConfig.model_fields["max_text_chars"].default
+    own = config.max_text_chars
+    return {} if own == default else {"max_text_chars": own}
 
 
 def _version(names: tuple[str, ...]) -> str | None:

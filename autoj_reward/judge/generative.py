@@ -13,7 +13,7 @@ from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, S
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import Readings, by_ratings
 from autoj_reward.judge.criteria import criteria_digest, with_criteria
-from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
 from autoj_reward.models import CRITERIA, ResolvedModel, frequency_penalty, ratings_tie
 from autoj_reward.models.views import views_of
@@ -25,7 +25,7 @@ from autoj_reward.parse import (
     parse_rating,
 )
 from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.prompts.render import flags, render, require_unicode
+from autoj_reward.prompts.render import flags, render, require_readable
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, Usage
 
 P = TypeVar("P", ParsedRating, ParsedVerdict)
@@ -52,6 +52,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         "seed": config.seed if config.temperature > 0 else None,
         "over_long": config.over_long,
     }
+    facts |= length_facts(config)
     if fmt.thinking:
         facts["thinking_tokens"] = config.thinking_tokens
     if config.criteria:
@@ -130,9 +131,8 @@ class GenerativeJudge:
         return by_ratings(await asyncio.gather(*map(self._alone.read, alone)), self.tie)
 
     async def _asked(self, item: JudgeInput) -> Judgement:
-        for text in item.untrusted:
-            require_unicode(text)
         config = self.config
+        require_readable(item, config.max_text_chars)
         # Room for the forced slot: its own words and the label's tokens.
         prepared = await self.engine.prepare(
             render(item, self.format), room(config, self.format) + 32, config.over_long

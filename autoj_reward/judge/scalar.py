@@ -10,14 +10,14 @@ from typing import Any
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import InputRejected
-from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.views import VIEWS
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.prompts.render import (
     answered_prompt,
     require_context,
-    require_unicode,
+    require_readable,
     text_flags,
 )
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
@@ -25,7 +25,7 @@ from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Ve
 
 def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
     """Names everything that can change a score; how a judge decodes cannot."""
-    facts = {"format": fmt.digest, "over_long": config.over_long}
+    facts = {"format": fmt.digest, "over_long": config.over_long} | length_facts(config)
     return fingerprint_of(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
@@ -64,6 +64,7 @@ class ScalarReward:
         usage = Usage()
         outcome, reason = Outcome.OK, ""
         try:
+            require_readable(item, self.config.max_text_chars)
             require_context(item, self.format)
             for response in item.responses:
                 found, cut = await self._score(item, response)
@@ -87,8 +88,6 @@ class ScalarReward:
         )
 
     async def _score(self, item: JudgeInput, response: str) -> tuple[Score, bool]:
-        for text in (item.query, response):
-            require_unicode(text)
         prompt = answered_prompt(item.query, response, self.format, item.turns)
         # vLLM keeps a place for one token of output, also where it only pools.
         prepared = await self.engine.prepare(prompt, 1, self.config.over_long)

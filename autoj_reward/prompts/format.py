@@ -14,12 +14,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, check
+from autoj_reward.config.load import read_yaml
 from autoj_reward.context import NAME, OWN
-from autoj_reward.errors import ConfigError, FormatError
+from autoj_reward.errors import ConfigError, FormatError, did_you_mean
 from autoj_reward.prompts.scale import Scale
 from autoj_reward.prompts.slots import PairwiseSlot, Slot
 from autoj_reward.prompts.turns import Turns
@@ -191,16 +191,17 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
         path = path / "format.yaml" if path.is_dir() else path
     if not path.is_file():
         raise FormatError(
-            f"no judge format {name!r}: name one of {', '.join(available())} or a format.yaml"
+            f"no judge format {name!r}{did_you_mean(name, available())} (known: "
+            f"{', '.join(available())}; of your own name the folder or its format.yaml)"
         )
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path)
         if not isinstance(data, dict):
             raise FormatError(f"{path}: a judge format is a mapping, not {type(data).__name__}")
         if data.get("kind") == "scalar":
             return check(ScalarFormat, data, str(path))
         parsed = check(JudgeFormat, data, str(path))
-    except (ConfigError, yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+    except (ConfigError, OSError) as error:
         raise FormatError(f"judge format {path}: {error}") from error
     texts = {}
     for slot in filter(None, (parsed.single, parsed.pairwise)):

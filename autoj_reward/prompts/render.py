@@ -201,6 +201,16 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def require_readable(item: JudgeInput, max_chars: int) -> None:
+    """InputRejected for an input with a text that is too long, or that no tokenizer can read."""
+    for text in item.untrusted:
+        if len(text) > max_chars:
+            raise InputRejected(
+                f"a text has {len(text)} characters, over judge.max_text_chars {max_chars}"
+            )
+        require_unicode(text)
+
+
 def require_unicode(text: str) -> None:
     """InputRejected for text that no tokenizer can read: half of a surrogate pair."""
     try:

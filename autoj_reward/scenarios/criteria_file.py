@@ -7,18 +7,20 @@ nobody reads. A section may be `!include some/file.yaml`, taken from a root fold
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
+from autoj_reward.config.load import read_yaml
 from autoj_reward.errors import ConfigError
 
 CriterionKind = Literal["basic", "content", "format", "style"]
 KINDS: tuple[CriterionKind, ...] = get_args(CriterionKind)
 FIELDS = {"content", "type", "weight"}
+MAX_FILES = 200
+"""Files that are read for one, included ones counted each time."""
+Data = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,13 @@ class Criterion:
     kind: CriterionKind
 
 
-def read_yaml(path: Path, *roots: Path) -> dict[str, Any]:
-    """The mapping in a file, its includes filled in from the first root folder that has them.
+def read_criteria(path: Path, *roots: Path) -> Data:
+    """Return the mapping in a file, its includes filled in from the first root that has them.
 
     Raises ConfigError naming the file for text that is no YAML or no mapping, a key that stands
     twice, an include that leaves the roots, and a file that includes itself, however indirectly.
     """
-    return _read(path.resolve(), tuple(root.resolve() for root in roots), ())
+    return _read(path.resolve(), tuple(root.resolve() for root in roots), (), [])
 
 
 def criteria_in(data: dict[str, Any], source: str) -> tuple[Criterion, ...]:
@@ -63,48 +65,27 @@ def _walk(data: dict[str, Any], source: str) -> Iterator[Criterion]:
         yield Criterion(str(name), " ".join(text.split()), kind)
 
 
-class _Loader(yaml.SafeLoader):
-    """A safe loader that knows where it reads and what is being read above it."""
+def _read(path: Path, roots: tuple[Path, ...], above: tuple[Path, ...], read: list[Path]) -> Data:
+    by = f", included by {above[-1]}" if above else ""
+    read.append(path)
+    if len(read) > MAX_FILES:
+        raise ConfigError(f"{path}{by}: more than {MAX_FILES} files are included: include fewer")
 
-    roots: tuple[Path, ...]
-    above: tuple[Path, ...]
+    def include(name: str) -> Data:
+        paths = [(root / name).resolve() for root in roots]
+        if not all(map(Path.is_relative_to, paths, roots)):
+            raise ConfigError(
+                f"{path}: !include {name!r} leaves the folder that includes come from"
+            )
+        found = next((path for path in paths if path.is_file()), paths[0])
+        if found in (*above, path):
+            raise ConfigError(f"{path}: !include {name!r} comes back to a file that is being read")
+        return _read(found, roots, (*above, path), read)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise ConfigError(f"{self.above[-1]}: {twice[0]!r} stands there twice")
-        return super().construct_mapping(node, deep)
-
-
-def _include(loader: _Loader, node: yaml.ScalarNode) -> dict[str, Any]:
-    name = str(loader.construct_scalar(node))
-    here = loader.above[-1]
-    paths = [(root / name).resolve() for root in loader.roots]
-    if not all(map(Path.is_relative_to, paths, loader.roots)):
-        raise ConfigError(f"{here}: !include {name!r} leaves the folder that includes come from")
-    path = next((path for path in paths if path.is_file()), paths[0])
-    if path in loader.above:
-        raise ConfigError(f"{here}: !include {name!r} comes back to a file that is being read")
-    return _read(path, loader.roots, loader.above)
-
-
-_Loader.add_constructor("!include", _include)
-
-
-def _read(path: Path, roots: tuple[Path, ...], above: tuple[Path, ...]) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        loader = _Loader(text)
-        loader.roots, loader.above = roots, (*above, path)
-        try:
-            data = loader.get_single_data()
-        finally:
-            loader.dispose()
+        data = read_yaml(path, {"!include": include})
     except OSError as error:
-        by = f", included by {above[-1]}" if above else ""
         raise ConfigError(f"{path}{by}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: criteria are a mapping, not {type(data).__name__}")
     return data

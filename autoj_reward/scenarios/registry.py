@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from autoj_reward.config import Block, check
 from autoj_reward.errors import ConfigError
-from autoj_reward.scenarios.criteria_file import Criterion, criteria_in, read_yaml
+from autoj_reward.scenarios.criteria_file import Criterion, criteria_in, read_criteria
 
 Group = Literal[
     "summarization",
@@ -106,7 +106,7 @@ def load_scenarios(folder: Path | None = None) -> Registry:
 
 
 def _scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
-    data = read_yaml(path, *roots)
+    data = read_criteria(path, *roots)
     head = data.pop("scenario", None)
     if not isinstance(head, dict):
         raise ConfigError(

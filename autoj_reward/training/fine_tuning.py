@@ -16,8 +16,9 @@ from autoj_reward.capacity.memory import Training
 from autoj_reward.capacity.shape import find_shape
 from autoj_reward.config import Block
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.evaluate.labelled import JudgeData
-from autoj_reward.io.files import write_json
+from autoj_reward.evaluate.labelled import JudgeData, data_files
+from autoj_reward.io.claims import claim
+from autoj_reward.io.files import require_apart, write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.io.stream import LISTED
 from autoj_reward.models.device import AMPERE, device_here
@@ -75,6 +76,19 @@ class FineTuningConfig(Block):
                 f"{self.device_batch_size}"
             )
         return self
+
+
+def claim_output(
+    config: FineTuningConfig, files: Sequence[str], adapter: Path | None = None
+) -> None:
+    """Make the output folder this run's, unless something that the run reads lies in it.
+
+    files: data beside the config's own. adapter: what the run goes on from. Raises OutputError, or
+    ConfigError as of `claim`.
+    """
+    read = (config.model, adapter, *data_files(config.data, *files))
+    require_apart(read, folder=config.output)
+    claim(config.output, config, changeable={"output", "save_steps"})
 
 
 def refuse_bad(config: FineTuningConfig, bad: Sequence[BadRow]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import ConfigError, JournalError
-from autoj_reward.io.claims import CLAIM, holder
+from autoj_reward.io.claims import CLAIM, claim_path, holder
 from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.watch.index import Index, Place
 from autoj_reward.watch.training import Curves
@@ -102,8 +102,7 @@ class Run:
 
     @property
     def _claim(self) -> Path:
-        beside = self.path.with_name(f".{self.path.name}{CLAIM}")
-        return self.path / CLAIM if self.path.is_dir() else beside
+        return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
         """Judge inputs that the job said it would ask for, comparisons aside; 0 if unknown."""
@@ -146,9 +145,9 @@ def _journals_of(path: Path) -> list[Path]:
 def _read(path: Path) -> dict[str, Any] | None:
     """A JSON object; None where there is none, or not a whole one."""
     try:
-        if path.stat().st_size > MOST_JSON:
+        if not path.is_file() or path.stat().st_size > MOST_JSON:
             return None
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -22,6 +22,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.claims import judged_by
+from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
@@ -56,6 +57,7 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     """Sample, judge, select and write. Raises AutojError with what to do: at once where the input
     is bad, or where the output cannot be written, is another run's or holds another judge's
     results."""
+    require_apart([config.input], [config.journal], config.output)
     config = ranked(config)
     _check_budget(config)
     rows, counts = stages.rows_of(config), Counts()

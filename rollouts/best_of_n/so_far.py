@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.io.files import write_kept
+from autoj_reward.io.files import bytes_left, write_kept
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.summary import Figures
@@ -67,7 +67,7 @@ class Checkpoint:
         """What a killed run of the same job has left, if its results are there as well."""
         try:
             kept = self._path.read_bytes()
-            sizes = tuple((self._folder / f".{name}.part").stat().st_size for name in RESULTS)
+            sizes = tuple(bytes_left(self._folder / name) for name in RESULTS)
         except OSError:
             return None
         checksum, body = kept[:32], kept[32:]

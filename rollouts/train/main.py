@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from autoj_reward.config import load_config
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.io.claims import claim
+from autoj_reward.io.files import require_apart
 from autoj_reward.training.run import log_to, processes, require_fit
 from rollouts.train.arguments import named, require_arguments
 from rollouts.train.config import TrainConfig
@@ -42,6 +43,8 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
 
         return rejection_sampling.main(config, sets)
     checked = load_config(TrainConfig, config, sets)
+    read = (checked.input, checked.learner.model)
+    require_apart(read, [checked.reward.journal], checked.output)
     train, arguments = ALGORITHMS[algorithm]
     require_arguments("trainer", checked.trainer, arguments)
     require_fit(lambda: load(checked, algorithm, processes()))

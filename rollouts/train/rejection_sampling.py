@@ -27,7 +27,7 @@ from autoj_reward.config import (
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
-from autoj_reward.io.files import write_jsonl
+from autoj_reward.io.files import require_apart, write_jsonl
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
@@ -80,6 +80,7 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_config(RejectionSamplingConfig, config, sets)
+    require_apart([checked.input, checked.policy.model], folder=checked.output)
     require_arguments("sft.trainer", checked.sft.trainer, "trl:SFTConfig")
     claim(checked.output, checked, changeable={"output", "rounds"})
     policy = checked.policy.model

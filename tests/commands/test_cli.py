@@ -121,7 +121,11 @@ def test_help_of_train_names_the_algorithms(capsys: pytest.CaptureFixture[str]) 
     ("arguments", "said"),
     [
         pytest.param([], "COMMAND", id="no command"),
-        pytest.param(["rate"], "invalid choice: 'rate'", id="unknown command"),
+        pytest.param(["mdoels"], "'mdoels': did you mean `models`? (known: ", id="unknown command"),
+        pytest.param(
+            ["train", "grpp"], "'grpp': did you mean `grpo`? (known: ppo, grpo,", id="unknown kind"
+        ),
+        pytest.param(["xyz"], "unknown name 'xyz' (known: ", id="nothing near"),
         pytest.param(["best-of-n"], "--config", id="missing flag"),
         pytest.param(["score", "--input", "x"], "--output", id="missing output"),
         pytest.param(["models", "--fast"], "--fast", id="unknown flag"),
@@ -144,7 +148,15 @@ def test_usage_errors_exit_with_2(
         pytest.param(["best-of-n", "--config", "none.yaml"], "none.yaml: cannot read", id="config"),
         pytest.param(["parse", "--input", "none.jsonl"], "none.jsonl", id="input"),
         pytest.param(
-            ["parse", "--input", "-", "--format", "nope"], "no judge format 'nope'", id="format"
+            ["parse", "--input", "-", "--format", "nope"], "no judge format 'nope' (", id="format"
+        ),
+        pytest.param(
+            ["parse", "--input", "-", "--format", "selen"], "did you mean `selene`?", id="near"
+        ),
+        pytest.param(
+            ["evaluate", "pairs", "--data", "x", "--json", "y", "--format", "labeled"],
+            "--format 'labeled' is unknown: did you mean `labelled`?",
+            id="benchmark",
         ),
         pytest.param(
             ["score", "--input", "x", "--output", "y", "--set", "swap"], "--set 'swap'", id="set"

@@ -66,7 +66,9 @@ def test_a_scalar_format_can_be_started_from(
     [
         pytest.param(["there"], "there exists: name a folder that does not", id="exists"),
         pytest.param(
-            ["new", "--like", "nothing"], "'nothing' is no format of the package", id="unknown"
+            ["new", "--like", "rubrik"],
+            "'rubrik' is no format of the package: did you mean `rubric`?",
+            id="unknown",
         ),
         pytest.param(["new", "--like", "there"], "'there' is no format of the package", id="own"),
     ],

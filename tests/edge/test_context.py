@@ -12,8 +12,9 @@ import pytest
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import MAX_TEXT, HttpBackend
+from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
+from autoj_reward.config.models import MAX_TEXT_CHARS
 from autoj_reward.conversation import Turn, plain
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.judge.make import make_judge
@@ -37,14 +38,19 @@ def outcome(judgement: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_score_by_reference(app: Service) -> None:
-    texts = [CONTEXT, {}, {"reference": "4", "referense": "4"}, {"reference": "x" * (MAX_TEXT + 1)}]
+    texts = [
+        CONTEXT,
+        {},
+        {"reference": "4", "referense": "4"},
+        {"reference": "x" * (MAX_TEXT_CHARS + 1)},
+    ]
     body = {"candidates": [{"query": "q", "response": "4", "context": c} for c in texts]}
     with calling(app) as call:
         found = call("POST", "/v1/score", json=body).json()["judgements"]
     assert found[0]["rating"]["value"] == 9
     told = [outcome(judgement) for judgement in found[1:]]
     assert {name for name, _ in told} == {"input_rejected"}
-    for (_, reason), word in zip(told, ("'reference'", "'referense'", "262145"), strict=True):
+    for (_, reason), word in zip(told, ("'reference'", "'referense'", "1048577"), strict=True):
         assert word in reason
 
 

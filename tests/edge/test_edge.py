@@ -22,8 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import MAX_TEXT, HttpBackend
+from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
+from autoj_reward.config.models import MAX_TEXT_CHARS
 from autoj_reward.edge import bodies
 from autoj_reward.edge.http import Service, make_app
 from autoj_reward.edge.intake import Limits
@@ -538,14 +539,14 @@ def test_a_stream_says_how_it_ended(error: Exception, line: dict[str, str]) -> N
 
 # What cannot be judged costs its own item
 
-LONG = "x" * (MAX_TEXT + 1)
+LONG = "x" * (MAX_TEXT_CHARS + 1)
 UNREADABLE = {
     "too long": LONG,
     "half of a pair": "a \ud83d b",
     "both halves": "\ud83d\ude00",
 }
 REASONS = {
-    "too long": f"{MAX_TEXT + 1} characters",
+    "too long": f"{MAX_TEXT_CHARS + 1} characters, over judge.max_text_chars",
     "half of a pair": "lone surrogate at character 2",
     "both halves": "lone surrogate at character 0",
 }

@@ -334,7 +334,7 @@ def test_a_format_without_comparison_is_refused_first(tmp_path: Path, capsys: An
 
 
 def test_unknown_form(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="name one of eval-p, rewardbench"):
+    with pytest.raises(Exception, match=r"did you mean `rewardbench`\? \(known: eval-p,"):
         read_pairs(write(tmp_path / "p.jsonl", [{}]), "rewards")
 
 

@@ -18,22 +18,18 @@ import pytest
 from autoj_reward import cli
 from autoj_reward.config import ScoreConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.io.claims import CLAIM, alone, claim, judged_by
+from autoj_reward.io.claims import CLAIM, claim, judged_by
 from autoj_reward.io.claims import holder as holder_of
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from autoj_reward.config import ScoreConfig
-from autoj_reward.io.claims import alone, claim, judged_by
+from autoj_reward.io.claims import claim, judged_by
 
 output, result = map(Path, sys.argv[1:3])
 if sys.argv[3] == "judged_by":
     with judged_by("judge", output, result):
-        print("holds", flush=True)
-        sys.stdin.read()
-if sys.argv[3] == "alone":
-    with alone(result):
         print("holds", flush=True)
         sys.stdin.read()
 claim(output, ScoreConfig(), set())
@@ -56,9 +52,6 @@ def holder(output: Path, result: Path, how: str) -> Iterator[subprocess.Popen[st
 def take(output: Path, result: Path, how: str) -> None:
     if how == "claim":
         claim(output, ScoreConfig(), set())
-    elif how == "alone":
-        with alone(result):
-            pass
     else:
         with judged_by("judge", output, result):
             pass
@@ -70,7 +63,6 @@ def take(output: Path, result: Path, how: str) -> None:
         ("folder/summary.json", "judged_by"),
         ("scored.jsonl", "judged_by"),
         ("folder/x", "claim"),
-        ("result.json", "alone"),
     ],
 )
 def test_two_runs_at_once_are_refused_and_a_killed_one_holds_nothing(
@@ -110,7 +102,7 @@ def test_results_of_another_judge_stay(tmp_path: Path) -> None:
         take_as("judge:c", result)
     assert str(caught.value) == (
         f"{result} holds the results of the judge judge:b, and this run's is judge:c: name another "
-        "output, or remove it"
+        "output, or move this one away"
     )
     take_as("judge:b", result)
     result.unlink()
@@ -125,9 +117,73 @@ def take_as(judge: str, result: Path) -> None:
 def test_a_claim_that_was_cut_off_is_none(tmp_path: Path) -> None:
     result = tmp_path / "scored.jsonl"
     result.write_text("someone's")
-    for text in ("", '{"judge": "a', "[]"):
+    for text in ("", '{"ju', '{"judge": "a', "\0\0\0"):
         (tmp_path / ".scored.jsonl.claim").write_text(text)
         take_as("judge", result)
+
+
+def make_odd(path: Path, kind: str, victim: Path) -> None:
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(victim)
+        case "hard link":
+            path.hardlink_to(victim)
+        case "text":
+            path.write_text("notes of mine")
+        case "deep":
+            path.write_text('{"judge": ' + "[" * 60_000)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "hard link", "text", "deep"])
+@pytest.mark.parametrize("command", ["best-of-n", "score"])
+def test_an_odd_claim_is_named_and_left(
+    tmp_path: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"query": "q", "responses": ["a", "bb"]} if command == "best-of-n" else SINGLE
+    (tmp_path / "in.jsonl").write_text(json.dumps(row))
+    output, victim = tmp_path / "out", tmp_path / "victim"
+    victim.write_text("kept")
+    in_folder = command == "best-of-n"
+    if in_folder:
+        output.mkdir()
+    path = output / CLAIM if in_folder else tmp_path / f".out{CLAIM}"
+    make_odd(path, kind, victim)
+    before = path.read_text() if kind in ("text", "deep") else ""
+    arguments, log = typed(command, tmp_path, output)
+    assert cli.main(arguments) == 1
+    assert f"{path}: this is no claim of a run" in capsys.readouterr().err
+    assert victim.read_text() == "kept" and not log.exists()
+    assert holder_of(path) is None
+    assert not before or path.read_text() == before
+
+
+def test_a_config_of_a_run_that_is_no_text_is_another_s(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="holds a run of another config"):
+        claim(tmp_path, ScoreConfig(), set())
+
+
+@pytest.mark.parametrize("how", ["judged_by", "claim"])
+def test_an_output_has_one_claim_by_whatever_links_it_is_named(tmp_path: Path, how: str) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "there")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "there" / "scored.jsonl")
+    names = [(tmp_path / "there", tmp_path / "linked")]
+    if how == "judged_by":
+        file = tmp_path / "there" / "scored.jsonl"
+        names += [(file, tmp_path / "link.jsonl"), (file, tmp_path / "linked" / "scored.jsonl")]
+    for one, other in names:
+        for first, second in ((one, other), (other, one)):
+            result = {path: path if path.suffix else path / "x" for path in (first, second)}
+            with (
+                holder(first, result[first], how),
+                pytest.raises(ConfigError, match="another run is at work there"),
+            ):
+                take(second, result[second], how)
 
 
 @pytest.mark.parametrize("command", ["best-of-n", "score"])
@@ -144,8 +200,56 @@ def test_another_judge_is_refused_before_it_judges(
     assert cli.main([*arguments, "--set", "judge.max_tokens=77"]) == 1
     said = capsys.readouterr().err
     there, wanted = re.findall(r"default:autoj-en:\w+", said)
-    assert there != wanted and "name another output, or remove it" in said
+    assert there != wanted and "name another output, or move this one away" in said
     assert log.stat().st_size == size
+
+
+PAIR = {"prompt": "q", "chosen": "a", "rejected": "bb", "subset": "s", "id": 1}
+EVALUATED = {
+    "pairs": ({"input": "q", "output_1": "a", "output_2": "b", "label": 1}, ["--format", "llmbar"]),
+    "eval-p": (
+        {"prompt": "q", "response 1": "a", "response 2": "b", "label": 0, "scenario": "chitchat"},
+        [],
+    ),
+    "best-of-four": ({**PAIR, "chosen": ["a"], "rejected": ["bb"]}, []),
+}
+
+
+@pytest.mark.parametrize("task", EVALUATED)
+def test_an_evaluation_holds_its_result_by_process_and_by_judge(
+    tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row, more = EVALUATED[task]
+    (tmp_path / "data.jsonl").write_text(json.dumps(row) + "\n")
+    result = tmp_path / "result.json"
+    given = ["--data", str(tmp_path / "data.jsonl"), "--json", str(result), *more]
+    arguments = ["evaluate", task, *given, "--set", "judge.kind=fake"]
+    with holder(result, result, "judged_by"):
+        assert cli.main(arguments) == 1
+    assert "another run is at work there" in capsys.readouterr().err
+    assert cli.main(arguments) == 0 == cli.main(arguments)
+    before = result.read_bytes()
+    capsys.readouterr()
+    assert cli.main([*arguments, "--set", "judge.max_tokens=77"]) == 1
+    there, wanted = re.findall(r"default:autoj-en:\w+", said := capsys.readouterr().err)
+    assert there != wanted and f"{result} holds the results of the judge" in said
+    assert result.read_bytes() == before
+
+
+def test_a_ranking_holds_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, result = tmp_path / "table.csv", tmp_path / "result.json"
+    table.write_text("system,rating,win_rate\na,1,2\nb,3,4\nc,2,5\n")
+    arguments = ["evaluate", "ranking", "--table", str(table), "--json", str(result)]
+    with holder(result, result, "judged_by"):
+        assert cli.main(arguments) == 1
+    assert "another run is at work there" in capsys.readouterr().err
+    result.unlink(missing_ok=True)
+    assert cli.main([*arguments, "--set", "bootstrap=5"]) == 0
+    other = table.rename(tmp_path / "other.csv")
+    arguments[3] = str(other)
+    capsys.readouterr()
+    assert cli.main(arguments) == 1
+    assert f"holds the results of the judge {table}" in capsys.readouterr().err
 
 
 SINGLE = {"query": "q", "response": "r"}

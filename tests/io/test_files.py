@@ -1,14 +1,20 @@
-"""Lines of result files: what JSON lacks is written as what it stands for."""
+"""Result files: their lines, and that they are never what a command reads."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autoj_reward.io.files import write_jsonl
+from autoj_reward import cli
+from autoj_reward.errors import OutputError
+from autoj_reward.io.files import bytes_left, filling, require_apart, write_jsonl
 from autoj_reward.types import Outcome, Usage
 
 
@@ -42,3 +48,171 @@ def test_line(tmp_path: Path, record: Any, line: str) -> None:
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="list is not a record"):
         write_jsonl(tmp_path / "out.jsonl", [[1]])
+
+
+def linked(path: Path, how: str, folder: Path) -> str:
+    """Another name of a file."""
+    if how == "symbolic":
+        (folder / "link").symlink_to(path)
+        return str(folder / "link")
+    if how == "hard":
+        os.link(path, folder / "link")
+        return str(folder / "link")
+    return {"same": str(path), "relative": os.path.relpath(path)}[how]
+
+
+@pytest.mark.parametrize("how", ["same", "relative", "symbolic", "hard"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        pytest.param(["score", "--input", "IN", "--output", "OUT"], "a", id="score"),
+        pytest.param(["compare", "--input", "IN", "--output", "OUT"], "a", id="compare"),
+        pytest.param(["classify", "--input", "IN", "--output", "OUT"], "a", id="classify"),
+        pytest.param(["journal", "export", "IN", "--output", "OUT"], "a", id="journal"),
+        pytest.param(
+            ["score", "--input", "in.jsonl", "--config", "IN", "--output", "OUT"], "a", id="config"
+        ),
+        pytest.param(["evaluate", "eval-p", "--data", "IN", "--json", "OUT"], "a", id="eval-p"),
+        pytest.param(
+            ["evaluate", "pairs", "--format", "llmbar", "--data", "IN", "--json", "OUT"],
+            "a",
+            id="pairs",
+        ),
+        pytest.param(
+            ["evaluate", "eval-c", "--data", "in.jsonl", "--votes", "IN", "--json", "OUT"],
+            "a",
+            id="eval-c",
+        ),
+        pytest.param(["evaluate", "eval-r", "--data", "IN", "--json", "OUT"], "a", id="eval-r"),
+        pytest.param(
+            ["evaluate", "best-of-four", "--data", "IN", "--json", "OUT"], "a", id="best-of-four"
+        ),
+        pytest.param(["evaluate", "ranking", "--table", "IN", "--json", "OUT"], "a", id="ranking"),
+        pytest.param(
+            ["evaluate", "kappa", "--results", "in.jsonl", "IN", "--json", "OUT"], "a", id="kappa"
+        ),
+        pytest.param(
+            ["evaluate", "leaderboard", "--results", "IN", "--output", "OUT"], "a", id="leaderboard"
+        ),
+    ],
+)
+def test_no_command_writes_over_what_it_reads(
+    command: list[str],
+    name: str,
+    how: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    source = tmp_path / name
+    source.write_text("not what any command reads")
+    output = linked(source, how, tmp_path)
+    typed = [{"IN": str(source), "OUT": output}.get(word, word) for word in command]
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(typed) == 1
+    assert f"{output}: the run would write over its input {source}: name" in capsys.readouterr().err
+    assert source.read_text() == "not what any command reads"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "source", ["out.summary.json", ".out.part", ".out.claim", "out.journal.sqlite-wal"]
+)
+def test_what_goes_beside_an_output_is_no_input(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / source
+    path.write_text("kept")
+    assert cli.main(["score", "--input", str(path), "--output", str(tmp_path / "out")]) == 1
+    assert "would write over its input" in capsys.readouterr().err
+    assert path.read_text() == "kept"
+
+
+def test_standard_input_is_a_file_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"query": "q", "response": "r"}\n')
+    command = [sys.executable, "-m", "autoj_reward.cli", "classify", "--input", "-", "--output"]
+    with path.open() as file:
+        done = subprocess.run(
+            [*command, str(path)], stdin=file, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert f"{path}: the run would write over its input -" in done.stderr
+    assert path.read_text() == '{"query": "q", "response": "r"}\n'
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "best-of-n": {"input": "INPUT"},
+    "train grpo": {"input": "INPUT"},
+    "train rejection-sampling": {"input": "INPUT", "policy": {}},
+    "train judge": {"model": "no-model", "data": {"compared": ["INPUT"]}},
+    "train scalar": {"model": "no-model", "data": {"compared": ["INPUT"]}},
+    "collect": {
+        "protocol": "single",
+        "teacher": {"kind": "fake"},
+        "sources": [{"form": "own", "path": "INPUT"}],
+    },
+}
+
+
+@pytest.mark.parametrize("where", ["inside", "linked"])
+@pytest.mark.parametrize("command", RUNS)
+def test_no_run_reads_what_lies_in_its_output(
+    command: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inside the folder, or where a link in it leads to."""
+    output = tmp_path / "out"
+    output.mkdir()
+    source = (output if where == "inside" else tmp_path) / "selections.jsonl"
+    source.write_text("kept")
+    if where == "linked":
+        (output / "selections.jsonl").symlink_to(source)
+    given = json.dumps(RUNS[command]).replace("INPUT", str(source))
+    (tmp_path / "run.yaml").write_text(given)
+    typed = ["--config", str(tmp_path / "run.yaml"), "--set", f"output={output}"]
+    assert cli.main([*command.split(), *typed]) == 1
+    said = capsys.readouterr().err
+    lies_in = f"{output}: the input {source} lies in this output folder"
+    over = f"{output / 'selections.jsonl'}: the run would write over its input {source}"
+    assert (lies_in if where == "inside" else over) in said
+    assert source.read_text() == "kept" and len(list(output.iterdir())) == 1
+
+
+def test_a_run_may_write_into_a_folder_of_the_data_s_folder(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "run").mkdir(parents=True)
+    (data / "run" / "summary.json").write_text("{}")
+    require_apart([data, "hf://a/b", "no/such/file", None], folder=data / "run")
+    with pytest.raises(OutputError, match=r"state\.json: the run would write over its input"):
+        require_apart([data], [data / "state.json"])
+
+
+def test_a_link_in_place_of_a_part_is_not_followed(tmp_path: Path) -> None:
+    victim, part = tmp_path / "victim", tmp_path / ".out.part"
+    for link in (part.symlink_to, part.hardlink_to):
+        victim.write_text("kept")
+        link(victim)
+        with pytest.raises(OSError, match="symbolic links"):
+            bytes_left(tmp_path / "out")
+        with (
+            pytest.raises(OutputError, match="a link stands in the place"),
+            filling(tmp_path / "out", kept=2),
+        ):
+            pass
+        assert victim.read_text() == "kept"
+        part.unlink(missing_ok=True)
+        link(victim)
+        with filling(tmp_path / "out") as file:
+            file.add(b"own")
+        assert victim.read_text() == "kept"
+        assert (tmp_path / "out").read_text() == "own" and not part.exists()
+
+
+def test_a_part_that_a_killed_process_left_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / ".out.part").write_bytes(b"whole cut")
+    assert bytes_left(tmp_path / "out") == 9
+    with filling(tmp_path / "out", kept=6) as file:
+        file.add(b"more")
+    assert (tmp_path / "out").read_bytes() == b"whole more"

@@ -10,7 +10,7 @@ import pytest
 
 from autoj_reward.errors import ConfigError
 from autoj_reward.scenarios import GROUPS, Criterion, Scenario, load_scenarios, system_message
-from autoj_reward.scenarios.criteria_file import criteria_in, read_yaml
+from autoj_reward.scenarios.criteria_file import criteria_in, read_criteria
 from autoj_reward.scenarios.registry import CRITERIA, Registry
 
 PUBLISHED = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[2] / "../shared/data")) / (
@@ -155,7 +155,9 @@ def test_a_folder_without_scenarios_and_an_unknown_name(tmp_path: Path) -> None:
         pytest.param("a: !include [x]", "not valid YAML", id="no name"),
         pytest.param("a: !!python/object/apply:os.system [ls]", "not valid YAML", id="python"),
         pytest.param("- a", "criteria are a mapping, not list", id="list"),
-        pytest.param("a: {x: 1}\na: {y: 2}", "'a' stands there twice", id="twice"),
+        pytest.param(
+            "a: {x: 1}\na: {y: 2}", "line 2: the key 'a' stands twice, first on line 1", id="twice"
+        ),
         pytest.param("a: {b: {content: X}}", "'b' has type None", id="no type"),
         pytest.param("a: {b: {type: content, content: ' '}}", "needs a sentence", id="blank"),
         pytest.param("a: {b: {type: content, content: X, c: 1}}", "unknown keys", id="key"),
@@ -171,7 +173,7 @@ def test_a_wrong_criteria_file_is_named(tmp_path: Path, text: str, said: str) ->
     path = root / "start.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said) as caught:
-        criteria_in(read_yaml(path, root), str(path))
+        criteria_in(read_criteria(path, root), str(path))
     assert "start.yaml" in str(caught.value)
 
 
@@ -181,7 +183,7 @@ def test_the_published_files_load() -> None:
         pytest.skip(f"no {PUBLISHED}: set AUTOJ_DATA to the folder of the released data")
     root = PUBLISHED.parents[2]
     loaded = {
-        path.stem: criteria_in(read_yaml(path, root), path.name)
+        path.stem: criteria_in(read_criteria(path, root), path.name)
         for path in PUBLISHED.glob("*.yaml")
     }
     assert {load_scenarios()[name].name for name in loaded} == set(load_scenarios().names)

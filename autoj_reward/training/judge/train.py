@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.io.claims import claim
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.training.adapters import merge_adapter
 from autoj_reward.training.fine_tuning import (
     LoraBlock,
+    claim_output,
     common_arguments,
     freeze_below,
     memory_load,
@@ -56,7 +56,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     require_fit(lambda: memory_load(config, sequences_of(config)))
-    claim(config.output, config, changeable={"output", "save_steps"})
+    claim_output(config, config.groups.files, config.adapter)
     log_to(config.output / "logs")
     judge = JudgeConfig(
         model=config.model,

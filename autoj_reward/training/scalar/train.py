@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import EngineConfig
-from autoj_reward.io.claims import claim
 from autoj_reward.models import resolve
 from autoj_reward.training.fine_tuning import (
+    claim_output,
     common_arguments,
     memory_load,
     save_weights,
@@ -51,7 +51,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
 
     started = time.monotonic()
     require_fit(lambda: memory_load(config, 2))
-    claim(config.output, config, changeable={"output", "save_steps"})
+    claim_output(config, config.groups.files if config.groups else ())
     log_to(config.output / "logs")
     source = resolve(EngineConfig(model=config.model, revision=config.revision))
     tokenizer = load_tokenizer(source.path, config.revision)
