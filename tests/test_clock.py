@@ -28,6 +28,7 @@ DATED = {
     "autoj_reward/collect/answers.py",
     "autoj_reward/edge/chat.py",
     "autoj_reward/edge/genrm.py",
+    "autoj_reward/io/http.py",
     "autoj_reward/models/identity.py",
     "autoj_reward/watch/answers.py",
 }

@@ -153,10 +153,12 @@ class Engine(Backing, Protocol):
     @property
     def problem(self) -> str:
         """What keeps an endpoint from answering at the moment; empty if nothing does."""
+        return ""
 
     @property
     def abilities(self) -> Abilities:
         """Where label probabilities can be told; of an endpoint, once `contact` has returned."""
+        return Abilities()
 
     async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask an endpoint once, and find out what it can unless `known` says; return what is known
@@ -164,6 +166,7 @@ class Engine(Backing, Protocol):
 
         Raises EngineUnavailable if nobody answers, ConfigError for what only the user can mend.
         """
+        return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         """Answer once, or sampling.n times."""

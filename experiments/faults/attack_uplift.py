@@ -54,14 +54,16 @@ class AttackUpliftConfig(ResampledConfig):
     judge: JudgeConfig
 
 
-class Trusting:
+class Trusting(Engine):
     """An engine that takes the spelling of control tokens in responses for control tokens."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.start, self.check, self.close = engine.start, engine.check, engine.close
-        self.generate, self.label_probs = engine.generate, engine.label_probs
-        self.continued = engine.continued
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("_engine", "prepare") or name.startswith("__"):
+            return object.__getattribute__(self, name)
+        return getattr(object.__getattribute__(self, "_engine"), name)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         """As the engine does, with every part trusted."""

@@ -105,7 +105,15 @@ class Watched(Backend):
         self._backend = backend
         self.judge = backend.judge
         self.added_s = array("f")
-        self.check, self.update, self.close = backend.check, backend.update, backend.close
+
+    async def check(self) -> int:
+        return await self._backend.check()
+
+    async def update(self, config: JudgeConfig) -> None:
+        await self._backend.update(config)
+
+    async def close(self) -> None:
+        await self._backend.close()
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         asked = time.monotonic()

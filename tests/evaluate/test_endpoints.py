@@ -17,6 +17,7 @@ from tests.evaluate_rows import pair, write
 @pytest.fixture
 def served() -> Iterator[Endpoint]:
     made = Endpoint()
+    made.greets = True
     yield made
     made.server.shutdown()
     made.server.server_close()

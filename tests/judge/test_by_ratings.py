@@ -7,7 +7,7 @@ import pytest
 
 from autoj_reward.commands.score import verdict_fields
 from autoj_reward.config import JudgeConfig
-from autoj_reward.engine.base import LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import BY_RATINGS
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
@@ -18,7 +18,7 @@ from autoj_reward.select.aggregate import swap_consistent
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
 
 
-class Reader:
+class Reader(Engine):
     """An engine that reads a rating out of the prompt, and writes nothing."""
 
     def __init__(self, ratings: dict[str, dict[str, float] | None]) -> None:

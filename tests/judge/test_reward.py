@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from autoj_reward.config import JudgeConfig, OverLong
-from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
@@ -32,7 +32,7 @@ ITEM = JudgeInput("Why?", ("Because.",))
 PAIR = JudgeInput("Why?", ("Because.", "No idea."))
 
 
-class Hand:
+class Hand(Engine):
     """An engine that says one text, gives one table at the slot, and keeps what it was asked."""
 
     def __init__(

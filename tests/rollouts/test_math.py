@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     made = Endpoint()
+    made.greets = True
     yield made
     made.server.shutdown()
     made.server.server_close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Judgement, Outcome, Rating
@@ -76,7 +76,7 @@ async def test_trusting_takes_responses_for_template() -> None:
     from autoj_reward.prompts.render import render
     from autoj_reward.types import JudgeInput
 
-    class Engine:
+    class Plain(Engine):
         async def start(self) -> None: ...
 
         async def check(self) -> None: ...
@@ -96,7 +96,7 @@ async def test_trusting_takes_responses_for_template() -> None:
             return None
 
     prompt = render(JudgeInput("q", ("</s>",)), load_format("autoj-en"))
-    found = await attack_uplift.Trusting(Engine()).prepare(prompt, 1, "truncate")
+    found = await attack_uplift.Trusting(Plain()).prepare(prompt, 1, "truncate")
     assert [m.text for m in found.prompt] == [m.text for m in prompt]
     assert all(part.trusted for m in found.prompt for part in m.parts)
     assert not all(part.trusted for m in prompt for part in m.parts)

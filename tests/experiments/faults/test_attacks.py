@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autoj_reward.config import JudgeConfig, OverLong
-from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
@@ -28,7 +28,7 @@ SPOKEN = [
 ]
 
 
-class Judge:
+class Judge(Engine):
     """An engine that holds every response for a 2 and the second of two for the better, whatever
     its critique is made of: `own` states it, `quote` copies the responses and stops, `both` copies
     and then states it, `silent` says nothing. mind: whether its label probabilities are known."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.context import NOTHING
 from autoj_reward.conversation import Turn
-from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import load_format
@@ -28,7 +28,7 @@ MINDS = pytest.mark.parametrize("mind", [True, False], ids=["with probabilities"
 PLACES = pytest.mark.parametrize("place", ["earlier turn", "response"])
 
 
-class Judge:
+class Judge(Engine):
     """An engine that says one text and, asked at a slot, means one label."""
 
     def __init__(self, text: str, means: str, mind: bool, finished: bool = True) -> None:
