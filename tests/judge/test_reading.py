@@ -14,7 +14,7 @@ from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import JudgeInput, Usage
 from tests.judge.test_reward import Hand, judge
 
-READINGS = {3: "0f59d86654bf55f5"}
+READINGS = {3: "a66f483951dc378f"}
 """By number, the digest of what is shown to a judge, and of what is read in what it says."""
 
 FORMATS = ("autoj-en", "autoj-zh", "general", "prometheus2")
