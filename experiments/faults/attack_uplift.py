@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tqdm import tqdm
@@ -54,16 +54,14 @@ class AttackUpliftConfig(ResampledConfig):
     judge: JudgeConfig
 
 
-class Trusting(Engine):
+class Trusting:
     """An engine that takes the spelling of control tokens in responses for control tokens."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("_engine", "prepare") or name.startswith("__"):
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_engine"), name)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         """As the engine does, with every part trusted."""
@@ -83,7 +81,10 @@ async def judged(config: AttackUpliftConfig, found: Sequence[Attack]) -> dict[st
     if config.judge.kind == "openai" and config.judge.tokenizer is None:
         raise ConfigError("judge.tokenizer: needed, to send control tokens to the endpoint as such")
     trusting = GenerativeJudge(
-        judge.config, judge.format, Trusting(judge.engine), f"{judge.name}:trusting"
+        judge.config,
+        judge.format,
+        cast(Engine, Trusting(judge.engine)),
+        f"{judge.name}:trusting",
     )
     items = [JudgeInput(a.query, (a.response,)) for a in found]
     items += [JudgeInput(a.query, (a.plain,)) for a in found]
