@@ -100,7 +100,10 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
         expected = {str(d): first[digits[d]].item() for d in range(2, 10)}
         ten = second[digits[0]].item()
         expected |= {"1": first[digits[1]].item() * (1 - ten), "10": first[digits[1]].item() * ten}
-        assert dict(found[k]) == pytest.approx(expected, abs=2e-4)
+        told = dict(found[k])
+        for half in [label for label in told if label.endswith(".5")]:
+            told[half.removesuffix(".5")] += told.pop(half)  # it begins with the same token
+        assert told == pytest.approx(expected, abs=2e-4)
 
 
 async def distributions(client: RewardClient, items: list[JudgeInput]) -> list[Any]:

@@ -73,7 +73,7 @@ def untimed(job: Job) -> list[Any]:
     of the judge has too."""
     summary = {k: v for k, v in job.summary().items() if k not in TIMES}
     for row in (summary["usage"], *(rows := read(job.output / "judgements.jsonl"))):
-        del row["latency_s"]
+        del row["latency_s"], row["queued_s"]
         row.pop("judge", None)
     del summary["judge"]
     for bad in summary["bad_rows"]:
