@@ -109,9 +109,9 @@ def test_32_candidates_read_a_long_reference_once(found: list[list[Any]], smollm
     print(f"{shared} tokens shared; {sum(read)} read for 32 candidates; cache hit rate {rate:.3f}")
     assert [size > shared for size in read].count(True) == 1
     assert sum(read) < 2 * shared and rate > 0.95
-    # Eight have a place at a time, so the last of them wait for others to be done.
-    assert max(one["queued_s"] for one in usage) > min(one["latency_s"] for one in usage)
+    # Eight have a place at a time, so the last of them wait for others; one alone does not.
     [[alone]] = found[2:3]
+    assert max(one["queued_s"] for one in usage) > alone["usage"]["queued_s"]
     assert alone["usage"]["queued_s"] < alone["usage"]["latency_s"]
 
 

@@ -80,7 +80,7 @@ def test_comparison_joins_both_orders(client: RewardClient) -> None:
 
 
 def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
-    """Read P(1)..P(10) with plain transformers: one forward pass, the rule for 10 by hand."""
+    """Read each label with plain transformers: P(its tokens), less what goes on to a longer one."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -90,20 +90,25 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     fmt = load_format("autoj-en")
-    digits = [tokenizer.convert_tokens_to_ids(str(d)) for d in range(10)]
     for k, item in enumerate(items):
         ids = PromptTokenizer(tokenizer, "chat").ids(render(item, fmt))
         ids += tokenizer("Rating: [[", add_special_tokens=False)["input_ids"]
-        with torch.no_grad():
-            first = model(torch.tensor([ids])).logits[0, -1].softmax(-1)
-            second = model(torch.tensor([[*ids, digits[1]]])).logits[0, -1].softmax(-1)
-        expected = {str(d): first[digits[d]].item() for d in range(2, 10)}
-        ten = second[digits[0]].item()
-        expected |= {"1": first[digits[1]].item() * (1 - ten), "10": first[digits[1]].item() * ten}
         told = dict(found[k])
-        for half in [label for label in told if label.endswith(".5")]:
-            told[half.removesuffix(".5")] += told.pop(half)  # it begins with the same token
-        assert told == pytest.approx(expected, abs=2e-4)
+        assert len(told) == 19  # 1 to 10, and the half points between
+        tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in told}
+        begun = {label[:n] for label in tokens.values() for n in range(len(label) + 1)}
+        nexts = {}
+        for length in {len(prefix) for prefix in begun}:
+            alike = [prefix for prefix in begun if len(prefix) == length]
+            with torch.no_grad():
+                logits = model(torch.tensor([[*ids, *prefix] for prefix in alike])).logits[:, -1]
+            nexts |= dict(zip(alike, logits.softmax(-1), strict=True))
+        for text, label in tokens.items():
+            longer = {t[len(label)] for t in tokens.values() if t != label and t[: len(label)] == label}
+            expected = 1.0 - sum(nexts[label][t].item() for t in longer)
+            for n, token in enumerate(label):
+                expected *= nexts[label[:n]][token].item()
+            assert told[text] == pytest.approx(expected, abs=2e-4), text
 
 
 async def distributions(client: RewardClient, items: list[JudgeInput]) -> list[Any]:
