@@ -94,7 +94,7 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
         ids = PromptTokenizer(tokenizer, "chat").ids(render(item, fmt))
         ids += tokenizer("Rating: [[", add_special_tokens=False)["input_ids"]
         told = dict(found[k])
-        assert len(told) == 19  # 1 to 10, and the half points between
+        assert len(told) == 11  # 1 to 10, and one half point
         tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in told}
         begun = {label[:n] for label in tokens.values() for n in range(len(label) + 1)}
         nexts = {}
