@@ -43,7 +43,8 @@ class RewardClient:
     that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
     require: called with the numbers that the judge gives before it is first asked; what it raises
-    ends the call. preferred: the view that the judge's entry names.
+    ends the call. preferred: the view that the judge's entry names. scale: lowest and highest
+    rating; None where the judge has no scale.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
     several callers ask for at the same time goes together, too.
 
@@ -65,9 +66,11 @@ class RewardClient:
         progress: Progress | None = None,
         require: Require = no_requirement,
         preferred: View | None = None,
+        scale: tuple[float, float] | None = None,
     ) -> None:
         self.backend = backend
-        self.preferred = preferred
+        self.preferred, self.scale = preferred, scale
+        self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
         self.compares = compares

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from autoj_reward.config.block import Block
+from autoj_reward.config.urls import Address
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
 MAX_TEXT_CHARS = 2**20
@@ -29,7 +30,8 @@ class EngineConfig(Block):
         a CPU, and what `gpu_memory_utilization` leaves on a GPU.
     max_sequences, max_batched_tokens: sequences that an engine runs at once, and tokens of one
         step; None: by device and KV cache (docs/capacity.md).
-    base_url, api_key_env: endpoint address and the environment variable that holds its key.
+    base_url, api_key_env: endpoint address, of which results leave out user, password and query,
+        and the environment variable that holds its key.
     start_s: seconds in which an endpoint must first answer; later failures are retried until the
         deadline of the judgement, `serve.deadline_s`.
     requests_per_minute, tokens_per_minute: limits of an endpoint's account; the processes of one
@@ -51,7 +53,7 @@ class EngineConfig(Block):
     max_sequences: int | None = Field(None, ge=1)
     max_batched_tokens: int | None = Field(None, ge=1)
     trust_remote_code: bool = False
-    base_url: str | None = None
+    base_url: Address | None = Field(None, repr=False)
     api_key_env: str | None = None
     start_s: float = Field(10.0, gt=0)
     requests_per_minute: float | None = Field(None, gt=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic import Field, PlainSerializer
+from pydantic import PlainSerializer
 
 from autoj_reward.errors import ConfigError
 
@@ -85,6 +85,6 @@ def _shown(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-Address = Annotated[str, PlainSerializer(without_secrets), Field(repr=False)]
+Address = Annotated[str, PlainSerializer(without_secrets)]
 """An address in a config block. Every dump of the config leaves its secrets out, so that results,
-claims and reports can hold it; the attribute keeps them."""
+claims and reports can hold it; the attribute keeps them. Give its field `repr=False`."""

@@ -25,6 +25,7 @@ from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import LOG, log_to_stderr
 from autoj_reward.models import format_and_wrapper, format_of
+from autoj_reward.models.views import with_readings
 from autoj_reward.prompts.format import (
     JudgeFormat,
     ScalarFormat,
@@ -140,7 +141,7 @@ class _Reload:
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             load_any_format.cache_clear()  # it may have been edited
-            await client.backend.update(judge)
+            await client.backend.update(with_readings(judge, new.reward.view, "reward"))
             self._running = new
             self._edges.replaced(new, client.backend.judge)
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})

@@ -25,6 +25,7 @@ from autoj_reward.garbage import seldom_collected
 from autoj_reward.journal import Journal
 from autoj_reward.logs import LOG, log_to_stderr
 from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.views import with_readings
 from autoj_reward.prompts.format import load_any_format
 from autoj_reward.trainer.reward import RewardModel
 
@@ -142,6 +143,7 @@ def _replace(order: Replaced, model: RewardModel) -> None:
         return
     load_any_format.cache_clear()  # it may have been edited
     try:
-        model.run(lambda client: client.backend.update(order.judge)).result()
+        judge = with_readings(order.judge, model.config.view, "reward")
+        model.run(lambda client: client.backend.update(judge)).result()
     except AutojError as error:
         LOG.error("the judge stays as it is: %s", error)

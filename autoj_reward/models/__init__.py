@@ -11,6 +11,7 @@ from typing import Literal
 import yaml
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
+from autoj_reward.config.urls import without_secrets
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import device_here
@@ -131,7 +132,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     downloads it unless HF_HUB_OFFLINE is set.
     """
     if not config.on_replicas:
-        words = f"{config.kind}:{config.base_url or ''}:{config.model}"
+        words = f"{config.kind}:{without_secrets(config.base_url or '')}:{config.model}"
         if config.tokenizer:
             words += f":{_tokenizer_identity(config.tokenizer)}"
         return ResolvedModel(config.model, words, "cpu")
@@ -153,6 +154,12 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         )
     commit = hub_commit(config.model, config.revision)
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
+
+
+def scale_of(config: JudgeConfig) -> tuple[float, float] | None:
+    """Return the lowest and the highest rating of a judge; None for a scalar model's scores."""
+    fmt = format_of(config)
+    return None if isinstance(fmt, ScalarFormat) else (fmt.scale.low, fmt.scale.high)
 
 
 def critiques_of(config: JudgeConfig) -> int:

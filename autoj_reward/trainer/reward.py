@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -168,12 +168,18 @@ class RewardModel:
             self._stack.callback(journal.close)
         clients = {
             name: await self._stack.enter_async_context(self._opened(name, own, journal))
-            for name, own in config.judged.items()
+            for name, own in self._judged()
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
             self._view(name, client, self._views[name])  # refused before anything is learned
         return clients
+
+    def _judged(self) -> Iterator[tuple[str, JudgedConfig]]:
+        """The parts that judges make, each with the judge that reads what its view needs."""
+        for name, own in self.config.judged.items():
+            judge = with_readings(own.judge, own.view, "reward")
+            yield name, own.model_copy(update={"judge": judge})
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
@@ -197,8 +203,6 @@ class RewardModel:
         self, name: str, own: JudgedConfig, journal: Journal | None
     ) -> AbstractAsyncContextManager[RewardClient]:
         """The judge of one part."""
-        judge = with_readings(own.judge, own.view, "reward")
-        own = own.model_copy(update={"judge": judge})
         return open_reward(own, journal=journal, gpus=self._gpus)
 
     def close(self) -> None:

@@ -104,7 +104,9 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
                 logits = model(torch.tensor([[*ids, *prefix] for prefix in alike])).logits[:, -1]
             nexts |= dict(zip(alike, logits.softmax(-1), strict=True))
         for text, label in tokens.items():
-            longer = {t[len(label)] for t in tokens.values() if t != label and t[: len(label)] == label}
+            longer = {
+                t[len(label)] for t in tokens.values() if t != label and t[: len(label)] == label
+            }
             expected = 1.0 - sum(nexts[label][t].item() for t in longer)
             for n, token in enumerate(label):
                 expected *= nexts[label[:n]][token].item()

@@ -30,6 +30,7 @@ from autoj_reward.config import (
     ServiceConfig,
     ShapingConfig,
 )
+from autoj_reward.config.urls import parse_base_url
 from autoj_reward.edge.http import make_app
 from autoj_reward.errors import (
     AutojError,
@@ -547,7 +548,7 @@ def test_a_wrong_token_and_an_address_without_a_service(
     none = ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)
     with pytest.raises(EngineUnavailable, match=r"no reward service at http://127.0.0.1:9"):
         RewardModel(config(service=none)).open()
-    with pytest.raises(ConfigError, match="is no URL"):
+    with pytest.raises(ConfigError, match=r"service\.address .* is not an http"):
         RewardModel(config(service=ServiceConfig(address="nowhere"))).open()
 
 
@@ -587,7 +588,7 @@ def test_the_service_dies_in_the_middle(service: str) -> None:
 
     async def run() -> None:
         backend = await HttpBackend.connect(service, "secret", 5)
-        backend._post.url = httpx.URL("http://127.0.0.1:9")
+        backend._base = parse_base_url("http://127.0.0.1:9", "address")
         with pytest.raises(EngineUnavailable, match="was lost"):
             async for _ in backend.stream([JudgeInput("q", ("good",))]):
                 pass
