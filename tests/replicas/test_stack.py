@@ -97,7 +97,7 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
         assert len(told) == 11  # 1 to 10, and one half point
         tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in told}
         begun = {label[:n] for label in tokens.values() for n in range(len(label) + 1)}
-        nexts = {}
+        nexts: dict[tuple[int, ...], Any] = {}
         for length in {len(prefix) for prefix in begun}:
             alike = [prefix for prefix in begun if len(prefix) == length]
             with torch.no_grad():
