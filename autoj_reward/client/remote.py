@@ -147,8 +147,8 @@ class HttpBackend:
             error.retry_after_s = retry_after_s(answer.headers, LONGEST_WAIT_S)
             raise error
         if status != 200:
-            said = (await answer.read())[:500].decode("utf-8", "replace")
-            raise EngineError(f"{self.address}: HTTP {status}: {said}")
+            said = self._base.without_secrets((await answer.read()).decode("utf-8", "replace"))
+            raise EngineError(f"{self.address}: HTTP {status}: {said[:500]}")
 
     def _read(self, line: bytes, items: Sequence[JudgeInput]) -> tuple[int, Judgement]:
         """The judgement of a line with the index of its input. One that is no sound judgement is

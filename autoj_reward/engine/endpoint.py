@@ -234,11 +234,11 @@ class Endpoint:
             )
 
     def _said(self, status: int, data: bytes) -> str:
-        """Status and the head of the body, without the key should the endpoint repeat it."""
+        """Status and the head of the body, without what it must not repeat."""
         return f"{status}: {self._masked(data.decode('utf-8', 'replace'))[:300]}"
 
     def _masked(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
+        return self._base.without_secrets(text, self._key)
 
 
 def _parameters(body: Mapping[str, Any]) -> str:

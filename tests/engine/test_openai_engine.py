@@ -476,7 +476,7 @@ async def test_the_key_is_never_in_a_message(
     async with started(checked) as engine:
         with pytest.raises(AutojError) as caught:
             await ask(engine)
-    assert "what is [key]" in str(caught.value)
+    assert "what is [hidden]" in str(caught.value)
     assert KEY not in str(caught.value)
 
 
