@@ -42,9 +42,9 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def config(folder: Path, url: str, **more: object) -> str:
-    judge = {"kind": "openai", "model": "m", "base_url": url, "api_key_env": "ENDPOINT_KEY"}
+    judge: dict[str, object] = {"kind": "openai", "model": "m", "base_url": url, "start_s": 1}
     path = folder.parent / "run.yaml"
-    path.write_text(yaml.safe_dump({"judge": judge | {"start_s": 1}, **more}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"judge": judge, **more}), encoding="utf-8")
     return str(path)
 
 
@@ -70,7 +70,7 @@ def test_what_a_run_leaves_and_says_holds_no_secret(
     folder = tmp_path / "left"
     folder.mkdir()
     rows = folder / "rows.jsonl"
-    row = {"query": "Why?", "response": "Rayleigh", "responses": ["a", "b"]}
+    row: dict[str, object] = {"query": "Why?", "response": "Rayleigh", "responses": ["a", "b"]}
     row |= {"prompt": "Why?", "chosen": "a", "rejected": "b", "subset": "s", "id": 1}
     rows.write_text(json.dumps(row) + "\n", encoding="utf-8")
     down = url.replace(url.partition("@")[2].partition("/")[0], "127.0.0.1:9")
