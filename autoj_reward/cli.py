@@ -64,7 +64,7 @@ MODULES = {
     "autoj_reward.commands.journal": {
         "journal stats": "what a journal holds, and its size",
         "journal export": "every judgement as a JSON line",
-        "journal compact": "the same judgements in less room, files of earlier versions too",
+        "journal compact": "the same judgements in less room",
     },
     "autoj_reward.commands.parse": {
         "parse": "show what a judge is shown and what is read in its texts",

@@ -22,7 +22,8 @@ from autoj_reward.conversation import Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.io.plain import as_json
 from autoj_reward.journal import Journal, Sampled, judgement_key
-from autoj_reward.journal.records import judgement_cell, packed
+from autoj_reward.journal.reading import Reader
+from autoj_reward.journal.records import digest, judgement_cell, packed
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 ITEM = JudgeInput("q", ("r",))
@@ -124,10 +125,10 @@ def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeIn
     assert (judgement_key("j", one) == judgement_key("j", two)) == (one == two)
 
 
-def test_keys_of_earlier_journals_still_hold() -> None:
-    # The SHA-256 of ["j", "q", ["r"], 0], as journals have held it from the start.
-    old = hashlib.sha256(b'["j", "q", ["r"], 0]').hexdigest()
-    assert judgement_key("j", JudgeInput("q", ("r",))) == old
+def test_the_key_of_a_plain_input_stays() -> None:
+    """Journals hold it: another key would have everything judged anew."""
+    held = hashlib.sha256(b'["j", "q", ["r"], 0]').hexdigest()
+    assert judgement_key("j", JudgeInput("q", ("r",))) == held
 
 
 def test_a_split_surrogate_pair_is_another_text_than_its_character() -> None:
@@ -504,82 +505,49 @@ OLD = """
 CREATE TABLE judgements (
     key TEXT PRIMARY KEY, judge TEXT NOT NULL, outcome TEXT NOT NULL,
     input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE samples (
-    key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
-    samples TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+INSERT INTO judgements VALUES ('k', 'j', 'ok', '{}', '{}', 1.5);
 """
-OLD_SAID = (
-    '{"outcome": "ok", "critique": "fine", "rating": {"value": 5.0, "distribution": null, '
-    '"expected": null, "outside": null, "forced": false, "direct": null}, "verdict": null, '
-    '"confidence": null, "reason": "", "forced": false, "usage": {"tokens_in": 1, '
-    '"tokens_cached": 0, "tokens_out": 2, "latency_s": 0.5}, "judge": "j", "flags": []}'
-)
 
 
-@pytest.mark.parametrize("compact", [False, True], ids=["as it is", "compacted"])
-def test_a_journal_without_checksums_is_read_and_goes_on(tmp_path: Path, compact: bool) -> None:
+@pytest.mark.parametrize("more", ["", "ALTER TABLE judgements ADD COLUMN checksum TEXT"])
+def test_a_journal_of_an_earlier_form_is_refused_and_left_as_it_is(
+    tmp_path: Path, more: str
+) -> None:
     path = tmp_path / "j.sqlite"
-    with sqlite3.connect(path) as db:
-        db.executescript(OLD)
-        given = json.dumps({"query": "q", "responses": ["r"], "sample": 0})
-        old = (judgement_key("j", ITEM), "j", "ok", given, OLD_SAID, 1.5)
-        db.execute("INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)", old)
-        samples = '{"responses": ["a"], "logprobs": [-1.5], "finished": [true], "tokens_out": 2}'
-        key = hashlib.sha256(b'["policy", "q"]').hexdigest()
-        db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (key, "policy", '"q"', samples, 1))
-    db.close()
-    journal = Journal(path)
-    if compact:
-        journal.compact()
-    said = Judgement(
-        Outcome.OK, critique="fine", rating=Rating(5.0), usage=Usage(1, 0, 2, 0.5), judge="j"
-    )
-    assert journal.get("j", [ITEM]) == {ITEM: said}
-    assert journal.get_samples("policy", "q") == Sampled(("a",), (-1.5,), (True,), 2)
-    [row] = journal.export()
-    assert (row["at"], row["input"]["query"], row["critique"]) == (1.5, "q", "fine")
-    other = JudgeInput("q", ("s",))
-    assert journal.put("j", ITEM, BETTER) == said
-    assert journal.put("j", other, GOOD) == GOOD and len(list(journal.export())) == 2
-    journal.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(OLD + more)
+        before = list(db.iterdump())
+    said = re.escape(f"journal {path}: an earlier version") + ".*: delete it or name another file"
+    with pytest.raises(JournalError, match=said):
+        Journal(path)
+    with pytest.raises(JournalError, match=said):
+        Reader(path).newer(9, lambda keys: {})
+    with closing(sqlite3.connect(path)) as db:
+        assert list(db.iterdump()) == before
 
 
-def test_a_journal_of_then_shrinks_and_says_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "j.sqlite"
-    with sqlite3.connect(path) as db:
-        db.executescript((Path(__file__).parent / "golden" / "journal.sql").read_text("utf-8"))
-        row = list(db.execute("SELECT * FROM judgements LIMIT 1").fetchone())
-        said = json.loads(row[4]) | {"critique": "It says what it says. " * 70}
-        for n in range(200):
-            item = JudgeInput("a query " * 50, (f"a response {n} " * 50,))
-            given, text = json.dumps(item.record()), json.dumps(said)
-            key = judgement_key(row[1], item)
-            db.execute(
-                "INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)", (key, *row[1:3], given, text, n)
-            )
-    db.close()
-    other = Journal(path)
-    then, before = list(other.export()), path.stat().st_size
-    journal = Journal(path, max_gib=1)
+def test_compacting_gives_room_back_while_others_have_the_file(tmp_path: Path) -> None:
+    path, items = tmp_path / "j.sqlite", [JudgeInput("q", (str(n),)) for n in range(200)]
+    journal, other = Journal(path), Journal(path)
+    draw = random.Random(1)
+    for item in items:
+        said = Judgement(Outcome.OK, critique=draw.randbytes(1000).hex(), rating=Rating(5))
+        journal.put("judge", item, said)
+    damage(path, "DELETE FROM judgements WHERE rowid > 20", rows=180)
+    kept = list(other.export())
+    size = journal.statistics()["bytes"]
     journal.compact()
-    assert path.stat().st_size < before / 3
-    assert list(journal.export()) == list(other.export()) == then
-    item = JudgeInput("a query " * 50, ("a response 7 " * 50,))
-    assert other.get(row[1], [item])[item].critique == said["critique"]
-    other.put("judge", ITEM, GOOD)  # whoever had it open writes on
-    assert journal.get("judge", [ITEM]) == {ITEM: GOOD}
-    indices = journal._execute("SELECT name FROM sqlite_master WHERE name LIKE '%_by_age'", ())
-    assert len(indices) == 2
-    size = path.stat().st_size
-    journal.compact()
-    assert abs(path.stat().st_size - size) <= 8192 and len(list(journal.export())) == len(then) + 1
+    assert path.stat().st_size < size / 2
+    assert list(journal.export()) == list(other.export()) == kept and len(kept) == 20
+    other.put("judge", items[-1], GOOD)  # whoever had it open writes on
+    assert journal.get("judge", [items[-1]]) == {items[-1]: GOOD}
     journal.close()
     other.close()
 
 
-def damage(path: Path, sql: str) -> None:
+def damage(path: Path, sql: str, rows: int = 1) -> None:
     with sqlite3.connect(path) as db:
-        assert db.execute(sql).rowcount == 1
+        assert db.execute(sql).rowcount == rows
     db.close()
 
 
@@ -600,8 +568,6 @@ CELL = judgement_cell("judge", as_json(BETTER))
         pytest.param("UPDATE judgements SET judgement = x'00ff'", id="bytes"),
         pytest.param("UPDATE judgements SET judgement = ''", id="nothing"),
         pytest.param("UPDATE judgements SET checksum = 'x'", id="another checksum"),
-        pytest.param("UPDATE judgements SET judgement = '[]', checksum = NULL", id="no judgement"),
-        pytest.param("UPDATE judgements SET judgement = '{', checksum = NULL", id="no JSON"),
     ],
 )
 def test_a_changed_row_is_named(tmp_path: Path, sql: str) -> None:
@@ -614,6 +580,20 @@ def test_a_changed_row_is_named(tmp_path: Path, sql: str) -> None:
         journal.get("judge", [ITEM])
     with pytest.raises(JournalError, match=said):
         list(journal.export())
+    journal.close()
+
+
+@pytest.mark.parametrize("said", ["[]", "{", '{"outcome": "ok"}'])
+def test_a_row_that_is_as_written_and_no_judgement_is_named(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put("judge", ITEM, GOOD)
+    [(key, *cells)] = journal._execute("SELECT * FROM judgements", ())
+    cells[3] = packed(said)
+    row = cells[3].hex(), digest(key, *cells[:-1])
+    damage(path, "UPDATE judgements SET judgement = x'{}', checksum = '{}'".format(*row))
+    with pytest.raises(JournalError, match=f"damaged: the row '{key}' cannot be read"):
+        journal.get("judge", [ITEM])
     journal.close()
 
 

@@ -4,7 +4,7 @@ One file serves resuming, caching across runs and auditing. A key is the SHA-256
 fingerprint and the exact inputs, so another judge or another byte is another entry. What is on
 record stays: of two judgements of one input the first good one counts, whoever wrote it, and a
 checksum a row tells what is no longer as it was written. Texts are compressed, and those of inputs
-are stored once. Rows of before there were checksums or compression are read as they are.
+are stored once. A file of an earlier form is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from autoj_reward.io.plain import as_json
 from autoj_reward.journal import tables
-from autoj_reward.journal.errors import BROKEN, damaged, explained
+from autoj_reward.journal.errors import BROKEN, damaged, explained, older
 from autoj_reward.journal.records import (
     Sampled,
     digest,
@@ -77,17 +77,17 @@ class Journal:
                 time.sleep(0.01)
 
     def _make_tables(self) -> None:
-        """The tables, and in a file of before there were checksums the column for them."""
+        """Make the tables that are missing. Raises JournalError for a file of an earlier form."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
+            if tables.of_earlier_form(self._db.execute(tables.MADE).fetchone()):
+                raise older(self.path)
             for name, columns in tables.TABLES.items():
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
                 found = self._db.execute(f"PRAGMA table_info({name})").fetchall()
                 known = {column[1] for column in found}
                 if tables.KEYS[name] not in known:
                     raise sqlite3.DatabaseError(f"its table {name} is no journal's")
-                if name != "texts" and "checksum" not in known:
-                    self._db.execute(f"ALTER TABLE {name} ADD COLUMN checksum TEXT")
             for index in tables.BY_AGE if self._most is not None else ():
                 self._db.execute(index)
 
@@ -197,36 +197,12 @@ class Journal:
         }
 
     def compact(self) -> None:
-        """Bring rows of earlier versions into today's form, and give free pages back.
+        """Give free pages back.
 
         Needs the room of another such file while it works; killed, it leaves all as it was.
         """
-        with self._writing():
-            for name in ("judgements", "samples"):
-                self._rewrite(name, getattr(self, f"_renewed_{name}"))
         self._execute("VACUUM", ())
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)", ())
-
-    def _rewrite(self, name: str, renewed: Callable[[Row], Row]) -> None:
-        marks = ", ".join("?" * len(tables.COLUMNS[name].split(",")))
-        self._execute(f"ALTER TABLE {name} RENAME TO old_{name}", ())
-        self._execute(f"CREATE TABLE {name} ({tables.TABLES[name]})", ())
-        for row in self._rows(f"SELECT {tables.COLUMNS[name]} FROM old_{name} ORDER BY at"):
-            self._execute(f"INSERT INTO {name} VALUES ({marks})", renewed(row))
-        aged = self._execute(tables.IS_AGED, ())
-        self._execute(f"DROP TABLE old_{name}", ())  # and its index
-        for index in tables.BY_AGE if aged else ():
-            self._execute(index, ())
-
-    def _renewed_judgements(self, row: Row) -> Row:
-        item, said = self._read(row, self._texts.read_judged)
-        new = self._row(row[1], item, said, row[5])
-        # JSON of before took a split surrogate pair for its character: that row's key is another's.
-        return new if new[0] == row[0] else row
-
-    def _renewed_samples(self, row: Row) -> Row:
-        query, sampled = self._read(row, self._texts.read_sampled)
-        return _sealed(*row[:2], *self._texts.keep_samples(query, sampled), row[4])
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -246,7 +222,7 @@ class Journal:
         """What a row says that is as it was written."""
         *written, checksum = row
         try:
-            if checksum is None or checksum == digest(*written):
+            if checksum == digest(*written):
                 return parse(row)
             problem = "is not what was written"
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -52,6 +52,14 @@ def damaged(path: Path, problem: str) -> JournalError:
     return JournalError(f"journal {path}: damaged: {problem}; {_keep(path)}")
 
 
+def older(path: Path) -> JournalError:
+    """Return the error of a journal of an earlier form."""
+    return JournalError(
+        f"journal {path}: an earlier version of autoj-reward wrote it, in a form that is no longer "
+        "read: delete it or name another file; its judgements are made anew"
+    )
+
+
 def _keep(path: Path) -> str:
     return (
         "put back a copy of the file, or move it aside with any -wal and -shm file beside it: "

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
-from autoj_reward.journal.errors import BROKEN
+from autoj_reward.journal.errors import BROKEN, older
 from autoj_reward.journal.records import digest, judgement_of
-from autoj_reward.journal.tables import JUDGED
+from autoj_reward.journal.tables import JUDGED, MADE, of_earlier_form
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement
 
-IS_THERE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'judgements'"
-NEXT = "SELECT {0}, key, at FROM judgements WHERE {0} > ? ORDER BY {0} LIMIT ?"
+NEXT = "SELECT rowid, key, at FROM judgements WHERE rowid > ? ORDER BY rowid LIMIT ?"
 
 Known = Callable[[Sequence[str]], Mapping[str, float]]
 """The times of those keys that the caller has."""
@@ -44,8 +43,7 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damaged: set[str] = set()
-        self._last: int | str | None = None
-        self._again: int | str | None = None
+        self._last = self._again = 0
         self._left: object = None
 
     def newer(self, most: int, known: Known) -> list[Entry]:
@@ -55,20 +53,18 @@ class Reader:
         if now == self._left:
             return []
         with self._opened() as db:
-            made = db.execute(IS_THERE).fetchone()
+            made = db.execute(MADE).fetchone()
+            if of_earlier_form(made):
+                raise older(self.path)
             if made is None:
                 return []
-            # Tables of before have no row ids, and their keys are in no order of time.
-            column, start = ("key", "") if "WITHOUT ROWID" in made[0].upper() else ("rowid", 0)
-            step = NEXT.format(column)
-            found = db.execute(step, (start if self._last is None else self._last, most)).fetchall()
+            found = db.execute(NEXT, (self._last, most)).fetchall()
             if found:
                 self._last = found[-1][0]
                 return self._rows(db, [key for _, key, _ in found])
             # A judgement may take the place of one that failed: a round over what was there.
-            again = start if self._again is None else self._again
-            found = db.execute(step, (again, 4 * most)).fetchall()
-            self._again = found[-1][0] if found else None
+            found = db.execute(NEXT, (self._again, 4 * most)).fetchall()
+            self._again = found[-1][0] if found else 0
             self._left = now if not found else None
             times = known([key for _, key, _ in found])
             changed = [key for _, key, at in found if times.get(key) != at]
@@ -80,14 +76,12 @@ class Reader:
             return {entry.key: entry for entry in self._rows(db, keys)}
 
     def _rows(self, db: sqlite3.Connection, keys: Sequence[str]) -> list[Entry]:
-        [(made,)] = db.execute(IS_THERE)
-        wanted = JUDGED if "checksum" in made else JUDGED.replace("checksum", "NULL")
         texts = Texts(lambda sql, values: db.execute(sql, values).fetchall())
         found: dict[str, Entry] = {}
         for start in range(0, len(keys), 500):
             chunk = keys[start : start + 500]
             marks = ",".join("?" * len(chunk))
-            for row in db.execute(f"{wanted} WHERE key IN ({marks})", chunk):
+            for row in db.execute(f"{JUDGED} WHERE key IN ({marks})", chunk):
                 if entry := self._entry(texts, row):
                     found[entry.key] = entry
         return [found[key] for key in keys if key in found]
@@ -95,7 +89,7 @@ class Reader:
     def _entry(self, texts: Texts, row: tuple[Any, ...]) -> Entry | None:
         key, judge, *_, at, checksum = row
         try:
-            if checksum is None or checksum == digest(*row[:-1]):
+            if checksum == digest(*row[:-1]):
                 item, said = texts.read_judged(row)
                 return Entry(key, at, judge, item, judgement_of(said))
         except (ValueError, TypeError, KeyError, AttributeError):

@@ -43,7 +43,7 @@ class Sampled:
 
 def judgement_key(judge: str, item: JudgeInput) -> str:
     """SHA-256 over the judge's fingerprint and the exact inputs. What an input does not have leaves
-    no trace, so that journals of before there was such a thing are still read."""
+    no trace."""
     added: list[Any] = ["direct"] if item.direct else []
     added += [{"context": dict(item.context)}] if item.context else []
     added += [{"turns": messages_of(item.turns)}] if item.turns else []
@@ -84,9 +84,9 @@ def judgement_cell(judge: str, record: dict[str, Any]) -> bytes:
     return packed(json.dumps(said))
 
 
-def judgement_record(cell: str | bytes, judge: str) -> dict[str, Any]:
-    """What `as_json` made of the judgement of a row; in older rows it is not compressed."""
-    found = json.loads(unpacked(cell) if isinstance(cell, bytes) else cell)
+def judgement_record(cell: bytes, judge: str) -> dict[str, Any]:
+    """The inverse: what `as_json` made of a judgement."""
+    found = json.loads(unpacked(cell))
     if not isinstance(found, dict):
         raise TypeError(f"{type(found).__name__} in place of an object")
     return {"judge": judge} | found

@@ -5,12 +5,12 @@ from __future__ import annotations
 TABLES = {
     "judgements": """
         key TEXT PRIMARY KEY, judge TEXT NOT NULL, outcome TEXT NOT NULL,
-        input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
+        input TEXT NOT NULL, judgement BLOB NOT NULL, at REAL NOT NULL, checksum TEXT NOT NULL""",
     "samples": """
         key TEXT PRIMARY KEY, policy TEXT NOT NULL, query TEXT NOT NULL,
-        samples TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
+        samples TEXT NOT NULL, at REAL NOT NULL, checksum TEXT NOT NULL""",
     "findings": """
-        judge TEXT PRIMARY KEY, found TEXT NOT NULL, at REAL NOT NULL, checksum TEXT""",
+        judge TEXT PRIMARY KEY, found TEXT NOT NULL, at REAL NOT NULL, checksum TEXT NOT NULL""",
     "texts": """
         id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
         at REAL NOT NULL""",
@@ -26,6 +26,8 @@ COLUMNS = {
     "samples": "key, policy, query, samples, at, checksum",
     "findings": "judge, found, at, checksum",
 }
+MADE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'judgements'"
+"""How the table of judgements was made; no row where there is none."""
 JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
 FIRST = "SELECT key, at FROM judgements LIMIT 1"
 PUT = f"""
@@ -40,7 +42,6 @@ REPLACE = "UPDATE judgements SET judgement = ?, at = ?, checksum = ? WHERE key =
 PUT_FINDING = "INSERT INTO findings VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 FINDING = f"SELECT {COLUMNS['findings']} FROM findings WHERE judge = ?"
 PUT_SAMPLES = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-IS_AGED = "SELECT 1 FROM sqlite_master WHERE name = 'judgements_by_age'"
 COUNTS = "SELECT judge, outcome, count(*) FROM judgements GROUP BY judge, outcome"
 STATISTICS = """
 SELECT count(*), min(at), max(at), (SELECT count(*) FROM samples), (SELECT count(*) FROM texts),
@@ -59,3 +60,9 @@ DROP_TEXTS = "DELETE FROM texts WHERE at < (SELECT min(at) FROM judgements)"
 SEEN = "UPDATE texts SET at = max(at, ?) WHERE digest = ? RETURNING id"
 KEEP = "INSERT INTO texts (at, digest, body) VALUES (?, ?, ?) RETURNING id"
 TEXT = "SELECT body FROM texts WHERE id = ?"
+
+
+def of_earlier_form(made: tuple[str] | None) -> bool:
+    """Tell from the row of MADE whether a journal has a form of before. Its tables had no row ids,
+    and their texts were not compressed."""
+    return made is not None and "WITHOUT ROWID" in made[0].upper()

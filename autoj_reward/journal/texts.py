@@ -82,8 +82,7 @@ class Texts:
         key, judge, _, given, said, *_ = row
         record = json.loads(given)
         said_before = record.get("messages", [])
-        numbered = bool(said_before) or isinstance(record["query"], int)
-        read = self.read if numbered else str
+        read = self.read
         turns = tuple(Turn(m["role"], read(m["content"])) for m in said_before)
         item = JudgeInput(
             plain(turns) if turns else read(record["query"]),
@@ -92,7 +91,7 @@ class Texts:
             record.get("direct", False),
             Context({n: read(text) for n, text in record.get("context", {}).items()}, turns),
         )
-        if numbered and judgement_key(judge, item) != key:
+        if judgement_key(judge, item) != key:
             raise ValueError("its texts are not what was written")
         return item, judgement_record(said, judge)
 
@@ -105,11 +104,9 @@ class Texts:
 
     def read_sampled(self, row: Sequence[Any]) -> tuple[str, Sampled]:
         """The inverse, of a whole row; else as `read_judged`."""
-        query, kept = json.loads(row[2]), json.loads(row[3])
-        sealed = kept.pop("digest", None)
-        read = self.read if sealed else str
-        query, responses = read(query), tuple(read(text) for text in kept["responses"])
-        if sealed and sealed != digest(query, *responses):
+        query, kept = self.read(json.loads(row[2])), json.loads(row[3])
+        responses = tuple(self.read(text) for text in kept["responses"])
+        if kept["digest"] != digest(query, *responses):
             raise ValueError("its texts are not what was written")
         numbers = tuple(kept["logprobs"]), tuple(kept["finished"]), kept["tokens_out"]
         return query, Sampled(responses, *numbers)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoj_reward import cli
-from autoj_reward.journal import Journal
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = os.environ.get("AUTOJ_GOLDEN") == "write"
@@ -248,23 +246,3 @@ def test_a_command_says_and_writes_what_it_did(
     ]
     found = {"said": said, "files": {file: written(tmp_path / file) for file in files}}
     assert found == kept(f"{name.replace(' ', '_')}.json", found)
-
-
-def test_a_journal_of_then_is_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its judgements are on record under the judge's name of then, and the job adds its own."""
-    laid_out(tmp_path)
-    path = tmp_path / "out" / "journal.sqlite"
-    path.parent.mkdir()
-    with sqlite3.connect(path) as db:
-        db.executescript((GOLDEN / "journal.sql").read_text(encoding="utf-8"))
-    journal = Journal(path)
-    then = list(journal.export())
-    journal.close()
-    assert len(then) == 8 + 2  # the candidates, and one pair in two orders
-    assert {row["judge"] for row in then} == {"default:autoj-en:9e0094f1c595f786"}
-    assert [row["rating"]["value"] for row in then if row.get("rating")]
-    assert cli.main(["best-of-n", "--config", str(tmp_path / "job.yaml")]) == 0
-    journal = Journal(path)
-    now = list(journal.export())
-    journal.close()
-    assert now[: len(then)] == then and len(now) == 2 * len(then)

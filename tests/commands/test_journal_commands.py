@@ -1,22 +1,25 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from autoj_reward import cli
+from autoj_reward.journal import Journal
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 
-THEN = Path(__file__).parent.parent / "golden" / "journal.sql"
+JUDGE = "default:autoj-en:9e0094f1c595f786"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "journal.sqlite"
-    with sqlite3.connect(found) as db:
-        db.executescript(THEN.read_text(encoding="utf-8"))
-    db.close()
+    journal = Journal(found)
+    for n in range(10):
+        said = Judgement(Outcome.OK, critique=f"critique {n}", rating=Rating(n + 1), judge=JUDGE)
+        journal.put(JUDGE, JudgeInput("q", (f"r{n}",)), said)
+    journal.close()
     return found
 
 
@@ -26,15 +29,14 @@ def test_stats_export_and_compact(path: Path, capsys: pytest.CaptureFixture[str]
         assert cli.main(["journal", "export", str(path), "--output", str(out)]) == 0
         return [json.loads(line) for line in out.read_text(encoding="ascii").splitlines()]
 
-    judge = "default:autoj-en:9e0094f1c595f786"
     before = exported("before.jsonl")
-    assert len(before) == 10 and {record["judge"] for record in before} == {judge}
+    assert len(before) == 10 and {record["judge"] for record in before} == {JUDGE}
     assert cli.main(["journal", "compact", str(path)]) == 0
     assert "bytes before" in capsys.readouterr().out
     assert exported("after.jsonl") == before
     assert cli.main(["journal", "stats", str(path)]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["judgements"], told["by_judge"]) == (10, {judge: {"ok": 10}})
+    assert (told["judgements"], told["by_judge"]) == (10, {JUDGE: {"ok": 10}})
     assert told["bytes"] == path.stat().st_size
     assert told["oldest"] == before[0]["at"] and told["newest"] == before[-1]["at"]
 

@@ -18,7 +18,6 @@ from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.types import Outcome
 from tests.watch.conftest import JUDGE, Record
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "journal.sql"
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -78,22 +77,6 @@ def test_a_failure_that_was_judged_again(record: Record, caller: Caller) -> None
     record.rate("q", "r", 7)
     assert caller.look(looks=3) == ["r"]
     assert [entry.judgement.view("rating") for entry in caller.has.values()] == [7]
-
-
-def test_a_journal_of_before(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    with sqlite3.connect(path) as db:
-        db.executescript(GOLDEN.read_text(encoding="utf-8"))
-    db.close()
-    with sqlite3.connect(path) as db:
-        [(held,)] = db.execute("SELECT count(*) FROM judgements").fetchall()
-    db.close()
-    caller = Caller(path)
-    assert len(caller.look(most=2, looks=held)) == held > 1
-    made = Record(tmp_path)
-    made.rate("a new query", "a new response", 5)
-    assert caller.look(looks=held) == ["a new response"]
-    made.journal.close()
 
 
 def test_reading_leaves_no_trace(record: Record, caller: Caller) -> None:
