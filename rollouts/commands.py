@@ -24,9 +24,10 @@ PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, ov
 def plan(
     config: str | None, sets: list[str], accelerate: str | None, processes: int | None, **keys: Any
 ) -> int:
-    """The memory of a run file's engines and trainings, or without one the rates of a judge."""
+    """The memory of a run file's engines and trainings with its judges' rates, or without one the
+    rate of a judge."""
     if config is None:
         return rates.plan.run(**keys)
     from rollouts.plan import main
 
-    return main(config, sets, accelerate, processes, keys["gpu"], keys.get("as_json", False))
+    return main(config, sets, accelerate, processes, **keys)

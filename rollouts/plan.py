@@ -1,4 +1,5 @@
-"""`autoj plan --config F`: what the engines and the training of a run file take of each GPU."""
+"""`autoj plan --config F`: what the engines and the training of a run file take of each GPU, and
+how many judgements a minute its judges give at most."""
 
 from __future__ import annotations
 
@@ -9,14 +10,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from autoj_reward.capacity.machine import Machine, find_gpu
+from autoj_reward.capacity.machine import Machine
 from autoj_reward.capacity.memory import Place, parts, require_room
-from autoj_reward.config import Block, JudgeConfig, PolicyConfig
+from autoj_reward.capacity.plan import (
+    PlanConfig,
+    assumed,
+    find_machine,
+    rate_cells,
+    rate_columns,
+    rate_of,
+)
+from autoj_reward.capacity.roofline import Serving, work_of
+from autoj_reward.capacity.shape import find_shape, unquantised
+from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.io.markdown import table
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
+from autoj_reward.models.settings import kv_precision, settled, weight_precision
 from autoj_reward.training.fine_tuning import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
@@ -29,16 +41,23 @@ ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {
     "policy": PolicyConfig,
 }
 """Blocks of a run file that are engines, wherever they are."""
+FROM_THE_FILE = {"model", *Serving.model_fields} - {"efficiency"}
+"""Flags whose values a run file states itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one part of a run takes of each of its GPUs, in GiB. fault: why it does not fit."""
+    """What one part of a run takes of each of its GPUs, in GiB. fault: why it does not fit.
+
+    sequences: that an engine runs at once. rate: of a judge, see `rate_of`; None for all others.
+    """
 
     what: str
     gpus: int
     parts: dict[str, float]
     fault: str | None
+    sequences: int | None = None
+    rate: dict[str, Any] | None = None
 
     @property
     def total(self) -> float:
@@ -50,16 +69,23 @@ def main(
     sets: Sequence[str],
     accelerate: str | None,
     processes: int | None,
-    gpu: str,
-    as_json: bool,
+    **keys: Any,
 ) -> int:
-    """Print the plan; 1 if nothing of a kind fits."""
-    machine, data = find_gpu(gpu), read_config(config, sets)
-    place = place_of(machine, accelerate, processes)
-    rows = plan(data, machine, place)
+    """Print the plan; 1 if nothing of a kind fits. keys: of PlanConfig.
+
+    Raises ConfigError for a key that the run file states itself.
+    """
+    flags = check(PlanConfig, keys, "command line")
+    if flags.gpu == "cpu":
+        raise ConfigError("--config plans GPUs: name one, or custom with its figures")
+    if stated := FROM_THE_FILE & set(keys):
+        raise ConfigError(f"a run file states {', '.join(sorted(stated))} itself: use --set")
+    machine, data = find_machine(flags), read_config(config, sets)
+    rows = plan(data, machine, place_of(machine, accelerate, processes), flags)
     if not rows:
         raise ConfigError(f"{config}: no model in it whose shape is known, so nothing to plan")
-    print(json.dumps([asdict(row) for row in rows], indent=2) if as_json else render(rows, machine))
+    found = [asdict(row) for row in rows]
+    print(json.dumps(found, indent=2) if flags.as_json else render(rows, machine, flags))
     return 0 if any(row.fault is None for row in rows) else 1
 
 
@@ -72,28 +98,60 @@ def place_of(machine: Machine, accelerate: str | None, processes: int | None) ->
     return Place(machine.memory_gib, gpus, told.get("distributed_type") == "FSDP")
 
 
-def plan(data: Mapping[str, Any], machine: Machine, place: Place) -> list[Row]:
+def plan(data: Mapping[str, Any], machine: Machine, place: Place, flags: PlanConfig) -> list[Row]:
     """A row for each engine, and for each trainer that could run the file."""
-    device = Device("cuda", machine.memory_gib, machine.capability)
-    return [*_engines(data, device), *_trainings(data, place)]
+    return [*_engines(data, machine, flags), *_trainings(data, place)]
 
 
-def _engines(data: Mapping[str, Any], device: Device, where: str = "") -> Iterator[Row]:
+def _engines(
+    data: Mapping[str, Any], machine: Machine, flags: PlanConfig, where: str = ""
+) -> Iterator[Row]:
     for key, value in data.items():
         if not isinstance(value, dict):
             continue
         name = f"{where}{key}"
         if key in ENGINES and data.get("service") is None:
-            yield from _engine(name, ENGINES[key].model_validate(value), device)
+            yield from _engine(name, ENGINES[key].model_validate(value), machine, flags)
         elif key not in ENGINES:
-            yield from _engines(value, device, f"{name}.")
+            yield from _engines(value, machine, flags, f"{name}.")
 
 
-def _engine(name: str, config: JudgeConfig | PolicyConfig, device: Device) -> Iterator[Row]:
+def _engine(
+    name: str, config: JudgeConfig | PolicyConfig, machine: Machine, flags: PlanConfig
+) -> Iterator[Row]:
+    device = Device("cuda", machine.memory_gib, machine.capability)
     found = engine_parts(config, device) if config.kind == "vllm" else None
-    if found is not None:
-        fault = _fault(lambda: require_engine_room(config, device))
-        yield Row(name, config.tensor_parallel, found, fault)
+    if found is None:
+        return
+    sequences, rate = settled(config, device).max_sequences, None
+    try:
+        require_engine_room(config, device)
+        if isinstance(config, JudgeConfig):
+            rate = _rate(config, found["KV cache"], device, machine, flags)
+    except (ConfigError, ModelError) as error:
+        yield Row(name, config.tensor_parallel, found, str(error))
+        return
+    sequences = rate["sequences"] if rate else sequences
+    yield Row(name, config.tensor_parallel, found, None, sequences, rate)
+
+
+def _rate(
+    config: JudgeConfig, kv_cache_gib: float, device: Device, machine: Machine, flags: PlanConfig
+) -> dict[str, Any] | None:
+    """The rate of a judge's engine; None where no peak of its number type is known."""
+    serving = Serving(
+        weights=weight_precision(config, device),
+        kv=kv_precision(config, device),
+        tensor_parallel=config.tensor_parallel,
+        kv_cache_gib=kv_cache_gib * config.tensor_parallel,
+        max_sequences=settled(config, device).max_sequences,
+        efficiency=flags.efficiency,
+    )
+    if unquantised(serving.weights) not in machine.tflops:
+        return None
+    critique = min(flags.critique, config.max_tokens) if config.critique else 0
+    work = work_of(flags.model_copy(update={"critique": critique}))
+    return rate_of(find_shape(config.model), machine, serving, work, flags)
 
 
 def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
@@ -110,30 +168,32 @@ def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
             training = make(kind.model_validate(data))
         except (ValidationError, ModelError):
             continue
-        fault = _fault(lambda training=training: require_room(training, place))  # type: ignore[misc]
+        fault = None
+        try:
+            require_room(training, place)
+        except ConfigError as error:
+            fault = str(error)
         yield Row(name, place.gpus, parts(training, place), fault)
 
 
-def _fault(check: Callable[[], object]) -> str | None:
-    try:
-        check()
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
-def render(rows: Sequence[Row], machine: Machine) -> str:
+def render(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
     """The plan as Markdown."""
+    planned = any(row.rate for row in rows)
+    columns = rate_columns(flags) if planned else []
     cells = [
         [
             row.what,
             str(row.gpus),
             f"{row.total:.1f}",
             "yes" if row.fault is None else "no",
+            str(row.sequences or "-"),
+            *(rate_cells(row.rate, flags) if row.rate else ["-"] * len(columns)),
             ", ".join(f"{name} {size:.1f}" for name, size in row.parts.items()),
         ]
         for row in rows
     ]
-    head = ["what", "GPUs", f"GiB of {machine.memory_gib:g} on each", "fits", "parts"]
+    head = ["what", "GPUs", f"GiB of {machine.memory_gib:g} on each", "fits"]
+    head += ["sequences at once", *columns, "parts"]
     faults = [f"- {row.what}: {row.fault}" for row in rows if row.fault]
-    return "\n".join([*table(head, cells), *([""] if faults else []), *faults])
+    below = [assumed(flags)] if planned else []
+    return "\n".join([*table(head, cells), *([""] if below or faults else []), *below, *faults])

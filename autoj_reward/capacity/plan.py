@@ -1,4 +1,4 @@
-"""`autoj plan`: rates, what binds them, devices for a target, cost, and what each lever brings."""
+"""`autoj plan`: whether a judge fits, its rate at most, devices for a target, and cost."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.capacity.machine import Machine, find_gpu, measure, memory_here
-from autoj_reward.capacity.roofline import Lengths, Rate, Serving, roofline, works
-from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
-from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.io.markdown import table
-
-ASSUMPTIONS = (
-    "steady state: as many sequences at once as fit, no ramp at the start and no tail at the end",
-    "every length is its mean; a sequence holds half of its output while it runs",
-    "prefill and decoding take turns; an engine that overlaps them can pass the roofline",
-    "sharing saves prefill and memory of a query's prefix; each sequence still reads all its KV",
-    "no time for communication of tensor-parallel devices, sampling, scheduling, or tokenizing",
-    "no memory but weights and KV; fp8 weights leave head, embedding and attention in bf16",
-    "fp8 weights compute in bf16 on a device with no fp8 peak above",
-    "a comparison's template is as long as a rating's",
+from autoj_reward.capacity.roofline import (
+    Lengths,
+    Serving,
+    Work,
+    kv_room_gib,
+    roofline,
+    work_of,
 )
+from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
+from autoj_reward.errors import ConfigError
+from autoj_reward.io.markdown import table
 
 
 class PlanConfig(Lengths, Serving):
@@ -59,14 +55,10 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
         "device": {"name": config.gpu, **machine.model_dump(exclude={"device", "capability"})},
         "serving": config.model_dump(include=set(Serving.model_fields)),
         "lengths": config.model_dump(include=set(Lengths.model_fields)),
-        "rates": [_rate(shape, machine, config, name) for name in works(config)],
+        "rate": rate_of(shape, machine, config, work_of(config), config),
         "wanted": config.wanted,
         "price": config.price,
-        "levers": levers(shape, machine, config),
-        "assumptions": [
-            f"{config.efficiency:.0%} of peak compute and bandwidth is reached",
-            *ASSUMPTIONS,
-        ],
+        "assumed": assumed(config),
     }
 
 
@@ -100,104 +92,64 @@ def find_machine(config: PlanConfig) -> Machine:
     return Machine(tflops=tflops, bandwidth_gbs=config.bandwidth, memory_gib=memory)
 
 
-def levers(shape: ModelShape, machine: Machine, config: PlanConfig) -> list[dict[str, Any]]:
-    """The rate with critiques: with no lever, with each alone, with all. The base is the plan
-    without a prefix cache, in bf16 (float32 stays), with the critique as given. A rate that
-    does not fit on the device is None, and so is a gain without both of its rates."""
-    base = "float32" if config.weights == "float32" else "bf16"
-    plain = {"sharing": False, "weights": base, "kv": base}
-    single: dict[str, dict[str, Any]] = {
-        "fp8 KV": {"kv": "fp8"},
-        "prefix sharing": {"sharing": True},
-        "critiques of a third": {"critique": max(1, config.critique // 3)},
-        "fp8 weights": {"weights": "fp8"},
-    }
-    if base == "float32":
-        single = {name: change for name, change in single.items() if "fp8" not in name}
-    every = {key: value for change in single.values() for key, value in change.items()}
-    rows: list[dict[str, Any]] = []
-    for name, change in {"none": {}, **single, "all": every}.items():
-        changed = config.model_copy(update={**plain, **change})
-        rate = _fitting_rate(shape, machine, changed)
-        rows.append(
-            {
-                "lever": name,
-                "per_minute": rate and rate.per_minute,
-                "sequences": rate and rate.sequences,
-                "bound": rate and rate.bound,
-            }
-        )
-    unaided = rows[0]["per_minute"]
-    return [
-        row | {"gain": unaided and row["per_minute"] and row["per_minute"] / unaided}
-        for row in rows
-    ]
+def rate_of(
+    shape: ModelShape, machine: Machine, serving: Serving, work: Work, config: PlanConfig
+) -> dict[str, Any]:
+    """The rate of one engine, and with `wanted` and `price` its devices and cost.
 
-
-def _fitting_rate(shape: ModelShape, machine: Machine, config: PlanConfig) -> Rate | None:
-    try:
-        return roofline(shape, machine, config, works(config)["with critique"])
-    except ModelError:
-        return None
-
-
-def _rate(shape: ModelShape, machine: Machine, config: PlanConfig, name: str) -> dict[str, Any]:
-    rate = roofline(shape, machine, config, works(config)[name])
-    devices = config.tensor_parallel
+    Raises ConfigError or ModelError as `roofline`.
+    """
+    rate, devices = roofline(shape, machine, serving, work), serving.tensor_parallel
     engines = math.ceil(config.wanted / rate.per_minute) if config.wanted else None
     return {
-        "work": name,
+        "kv_cache_gib": kv_room_gib(shape, machine, serving),
+        "sequences": rate.sequences,
         "per_minute_a_device": rate.per_minute / devices,
         "bound": rate.bound,
-        "sequences": rate.sequences,
-        "seconds": rate.seconds,
         "devices": engines and engines * devices,
         "cost_a_thousand": config.price and config.price * devices / (rate.per_minute * 60) * 1000,
     }
 
 
-def render(found: dict[str, Any]) -> str:
+def assumed(config: PlanConfig) -> str:
+    """What a rate takes for granted, in a line."""
+    return (
+        f"At most: {config.efficiency:.0%} of peak compute or bandwidth in a steady state, "
+        f"critiques of {config.critique} tokens, and time for nothing else."
+    )
+
+
+def rate_cells(rate: dict[str, Any], config: PlanConfig) -> list[str]:
+    """The cells of a rate under `rate_columns`."""
+    cells = [figure(rate["per_minute_a_device"]), rate["bound"]]
+    cells += [str(rate["devices"])] if config.wanted else []
+    return cells + ([figure(rate["cost_a_thousand"])] if config.price else [])
+
+
+def rate_columns(config: PlanConfig) -> list[str]:
+    """The heads of `rate_cells`."""
+    head = ["judgements a minute a device", "bound by"]
+    head += [f"devices for {config.wanted:g} a minute"] if config.wanted else []
+    return head + (["cost of 1,000"] if config.price else [])
+
+
+def render(found: dict[str, Any], config: PlanConfig) -> str:
     """The plan as Markdown."""
-    model, device, serving = found["model"], found["device"], found["serving"]
-    head = ["work", "judgements a minute a device", "bound by", "at once", "engine's time"]
-    rows: list[list[str]] = []
-    for row in found["rates"]:
-        total = sum(row["seconds"].values())
-        parts = ", ".join(f"{part} {value / total:.0%}" for part, value in row["seconds"].items())
-        rate = figure(row["per_minute_a_device"])
-        rows.append([row["work"], rate, row["bound"], str(row["sequences"]), parts])
-        if found["wanted"]:
-            rows[-1].append(str(row["devices"]))
-        if found["price"]:
-            rows[-1].append(figure(row["cost_a_thousand"]))
-    head += [f"devices for {found['wanted']:g} a minute"] if found["wanted"] else []
-    head += ["cost of 1,000"] if found["price"] else []
+    model, device, rate = found["model"], found["device"], found["rate"]
     peaks = ", ".join(f"{peak:.4g} TFLOPS {name}" for name, peak in device["tflops"].items())
+    cells = [f"{rate['kv_cache_gib']:.1f}", str(rate["sequences"]), *rate_cells(rate, config)]
     lines = [
         f"{model['name']}: {model['parameters'] / 1e9:.3f} billion parameters, "
-        f"{model['weight_bytes'] / 1e9:.2f} GB in {serving['weights']}, "
-        f"{model['kv_bytes_a_token'] / 1e6:.3f} MB of KV a token in {serving['kv']}",
+        f"{model['weight_bytes'] / 1e9:.2f} GB in {config.weights}, "
+        f"{model['kv_bytes_a_token'] / 1e6:.3f} MB of KV a token in {config.kv}",
         f"{device['name']}: {peaks}, {device['bandwidth_gbs']:.4g} GB/s, "
         f"{device['memory_gib']:.4g} GiB",
         "",
-        *table(head, rows),
+        *table(["GiB of KV cache", "sequences at once", *rate_columns(config)], [cells]),
         "",
-        *table(
-            ["lever", "judgements a minute, with critique", "gain", "at once", "bound by"],
-            map(_lever_cells, found["levers"]),
-        ),
-        "",
-        "Assumed:",
-        *(f"- {line}" for line in found["assumptions"]),
+        found["assumed"],
     ]
     return "\n".join(lines)
-
-
-def _lever_cells(row: dict[str, Any]) -> list[str]:
-    if row["per_minute"] is None:
-        return [row["lever"], "does not fit", "-", "-", "-"]
-    gain = "-" if row["gain"] is None else f"{row['gain']:.2f}"
-    return [row["lever"], figure(row["per_minute"]), gain, str(row["sequences"]), row["bound"]]
 
 
 def figure(value: float) -> str:

@@ -27,14 +27,15 @@ class Lengths(Block):
     """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements.
 
     template, closing: the judge's template before and after the response. query, response: what is
-    judged. critique: what the judge writes. candidates: responses a query, which share its prefix.
+    judged. critique: what the judge writes before its rating; 0 for a rating alone. candidates:
+    responses a query, which share its prefix.
     """
 
     template: int = Field(40, ge=0)
     query: int = Field(115, ge=0)
     response: int = Field(235, ge=0)
     closing: int = Field(60, ge=0)
-    critique: int = Field(330, ge=1)
+    critique: int = Field(330, ge=0)
     candidates: int = Field(32, ge=1)
 
 
@@ -60,14 +61,13 @@ class Serving(Block):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request. prefix: prompt tokens shared by `sharers` requests. own: the other ones.
-    output: tokens written. requests: how many of them make one judgement."""
+    """One judgement. prefix: prompt tokens shared by `sharers` judgements. own: the other ones.
+    output: tokens written."""
 
     prefix: int
     own: int
     output: int
     sharers: int = 1
-    requests: int = 1
 
     @property
     def prompt(self) -> int:
@@ -85,17 +85,10 @@ class Rate:
     bound: str
 
 
-def works(lengths: Lengths) -> dict[str, Work]:
-    """The three ways to ask. A comparison asks twice, in both orders, with both responses."""
-    prefix = lengths.template + lengths.query
-    own, sharers = lengths.response + lengths.closing, lengths.candidates
-    return {
-        "rating only": Work(prefix, own, READS, sharers),
-        "with critique": Work(prefix, own, lengths.critique + READS, sharers),
-        "comparison, both orders": Work(
-            prefix, own + lengths.response, lengths.critique, sharers, requests=2
-        ),
-    }
+def work_of(lengths: Lengths) -> Work:
+    """The critique and rating of one response."""
+    prefix, own = lengths.template + lengths.query, lengths.response + lengths.closing
+    return Work(prefix, own, lengths.critique + READS, lengths.candidates)
 
 
 def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> Rate:
@@ -133,9 +126,9 @@ def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) 
         "reading KV": "KV bandwidth",
     }
     return Rate(
-        per_minute=60 / (work.requests * sum(seconds.values())),
+        per_minute=60 / sum(seconds.values()),
         sequences=sequences,
-        seconds={part: work.requests * value for part, value in seconds.items()},
+        seconds=seconds,
         bound=names.get(largest, largest),
     )
 
@@ -143,15 +136,7 @@ def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) 
 def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> int:
     """Sequences whose KV fits at once, each with half of its output written. Raises ModelError
     where the weights, the KV cache or a single sequence does not fit."""
-    weights = shape.weight_bytes(serving.weights) / 2**30
-    memory = machine.memory_gib * serving.tensor_parallel
-    room, given = memory * serving.memory_share - weights, serving.kv_cache_gib
-    if given is not None:
-        if weights + given > memory:
-            lower = " lower kv_cache_gib," if weights < memory else ""
-            why = f"and kv_cache_gib {given:g} more, of {memory:.1f} GiB:{lower}"
-            raise _unfit(shape, serving, why)
-        room = given
+    room = kv_room_gib(shape, machine, serving)
     tokens = room * 2**30 / _kv_bytes(shape, serving)
     half = work.output / 2
     count = int(tokens / (work.prompt + half))
@@ -161,13 +146,28 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -
         count = int(min((tokens - work.prefix) / own, tokens / (own + work.prefix / work.sharers)))
     if count < 1:
         sequence = f"a sequence of {work.prompt + work.output} tokens"
-        if given is not None:
+        if serving.kv_cache_gib is not None:
             raise ModelError(
-                f"a KV cache of {given:g} GiB does not hold {sequence}: raise kv_cache_gib"
+                f"a KV cache of {room:g} GiB does not hold {sequence}: raise kv_cache_gib"
             )
         why = f"which leaves {max(room, 0):.1f} GiB for the KV of {sequence}:"
         raise _unfit(shape, serving, why)
     return count
+
+
+def kv_room_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
+    """GiB that the devices of an engine have for its KV cache, below 0 where not even the weights
+    fit. Raises ModelError where a stated cache does not fit beside them."""
+    weights = shape.weight_bytes(serving.weights) / 2**30
+    memory, given = machine.memory_gib * serving.tensor_parallel, serving.kv_cache_gib
+    if given is None:
+        return memory * serving.memory_share - weights
+    if weights + given > memory:
+        lower = " lower kv_cache_gib," if weights < memory else ""
+        raise _unfit(
+            shape, serving, f"and kv_cache_gib {given:g} more, of {memory:.1f} GiB:{lower}"
+        )
+    return given
 
 
 def _unfit(shape: ModelShape, serving: Serving, why: str) -> ModelError:

@@ -18,7 +18,7 @@ OPTIONS: dict[str, tuple[type, str, str]] = {
     "query": (int, "TOKENS", "mean length of a query (115)"),
     "response": (int, "TOKENS", "mean length of a response (235)"),
     "closing": (int, "TOKENS", "judge's template after the response (60)"),
-    "critique": (int, "TOKENS", "mean length of a critique (330)"),
+    "critique": (int, "TOKENS", "mean length of a critique (330); 0 for a rating alone"),
     "candidates": (int, "N", "responses a query (32)"),
     "tensor-parallel": (int, "N", "devices an engine (1)"),
     "memory-share": (float, "SHARE", "of a device's memory for weights and KV cache (0.9)"),
@@ -62,5 +62,5 @@ def plan(**keys: Any) -> int:
 
     config = check(PlanConfig, keys, "command line")
     found = make_plan(config)
-    print(json.dumps(found, indent=2) if config.as_json else render(found))
+    print(json.dumps(found, indent=2) if config.as_json else render(found, config))
     return 0

@@ -89,17 +89,20 @@ def kv_tokens(config: EngineConfig, device: Device) -> int | None:
         weights = weight_gib(shape, config, device) / gpus
         room = device.memory_gib * config.gpu_memory_utilization - weights
     # GPUs beyond the KV heads hold copies.
-    each = shape.kv_bytes(_precision(dtype_on(config, device))) / min(gpus, shape.kv_heads)
+    each = shape.kv_bytes(kv_precision(config, device)) / min(gpus, shape.kv_heads)
     return max(0, int(room * 2**30 / each))
 
 
 def weight_gib(shape: ModelShape, config: EngineConfig, device: Device) -> float:
-    """GiB of a model's weights, over all GPUs of an engine. Of quantizations only fp8 is known;
-    others count as unquantized."""
+    """GiB of a model's weights, over all GPUs of an engine."""
+    return shape.weight_bytes(weight_precision(config, device)) / 2**30
+
+
+def weight_precision(config: EngineConfig, device: Device) -> Precision:
+    """Of quantizations only fp8 is known; others count as unquantized."""
     fp8 = (config.quantization or "").startswith("fp8")
-    precision = "fp8" if fp8 else _precision(dtype_on(config, device))
-    return shape.weight_bytes(precision) / 2**30
+    return "fp8" if fp8 else kv_precision(config, device)
 
 
-def _precision(dtype: str) -> Precision:
-    return "float32" if dtype == "float32" else "bf16"
+def kv_precision(config: EngineConfig, device: Device) -> Precision:
+    return "float32" if dtype_on(config, device) == "float32" else "bf16"

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from autoj_reward.capacity.machine import Machine, reported
 from autoj_reward.capacity.plan import figure
-from autoj_reward.capacity.roofline import READS, Lengths, Serving, Work, roofline
+from autoj_reward.capacity.roofline import READS, Lengths, Serving, Work, roofline, work_of
 from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
@@ -62,7 +62,7 @@ def study(run: Study[GpuThroughputConfig]) -> str:
     machine = find_device(config)
     shape = find_shape(config.model)
     for serving in config.variants.values():
-        roofline(shape, machine, serving, Work(0, config.lengths.response, config.lengths.critique))
+        roofline(shape, machine, serving, work_of(config.lengths))
     folder = write_shape(shape, config.output / "model")
     prompts = make_prompts(folder, shape.vocabulary, config.lengths, config.queries, config.seed)
     found = before(config, machine)

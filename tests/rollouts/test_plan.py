@@ -10,6 +10,7 @@ import pytest
 
 from autoj_reward.capacity.machine import find_gpu
 from autoj_reward.capacity.memory import Place, Training, adapter_parameters, parts, require_room
+from autoj_reward.capacity.plan import PlanConfig, make_plan
 from autoj_reward.capacity.shape import find_shape
 from autoj_reward.cli import main
 from autoj_reward.config import JudgeConfig
@@ -19,11 +20,12 @@ from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
 from experiments.scenario_classifier.config import FinetuneConfig
 from experiments.scenario_classifier.finetune import memory_load
-from rollouts.plan import place_of, plan
+from rollouts.plan import Row, place_of, plan
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs"
 H100 = find_gpu("h100")
+FLAGS = PlanConfig(gpu="h100")
 FSDP, DDP = (str(CONFIGS / f"accelerate_{kind}.yaml") for kind in ("fsdp", "ddp"))
 
 SERVED = [
@@ -41,11 +43,37 @@ TRAINED = [
 ]
 
 
+def planned(name: str, place: Place, *sets: str, flags: PlanConfig = FLAGS) -> list[Row]:
+    return plan(read_config(CONFIGS / f"{name}.yaml", sets), H100, place, flags)
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_every_engine_of_a_shipped_config_fits_an_h100(name: str) -> None:
-    rows = plan(read_config(CONFIGS / f"{name}.yaml", ()), H100, Place(H100.memory_gib))
+    rows = planned(name, Place(H100.memory_gib))
     assert rows and [row.fault for row in rows] == [None] * len(rows)
-    assert all(row.parts["KV cache"] > 1 for row in rows)
+    assert all(row.parts["KV cache"] > 1 and row.sequences for row in rows)
+    rates = [row.rate for row in rows if row.what.endswith("judge")]
+    assert rates and all(rate and rate["per_minute_a_device"] > 100 for rate in rates)
+
+
+def test_a_judges_rate_is_that_of_the_flags() -> None:
+    """What a run file states is planned as the same figures given by flag."""
+    place, cut = Place(H100.memory_gib), "judge.kv_cache_gib=20"
+    sets = (cut, "judge.tensor_parallel=2", "judge.quantization=fp8_per_tensor")
+    flags = PlanConfig(gpu="h100", critique=100, price=2.0, wanted=5000, efficiency=0.5)
+    [judge] = [
+        row for row in planned("best_of_32_13b", place, *sets, flags=flags) if row.what == "judge"
+    ]
+    given = {"tensor_parallel": 2, "weights": "fp8", "kv_cache_gib": 40, "max_sequences": 400}
+    rate = make_plan(flags.model_copy(update=given))["rate"]
+    assert judge.rate == rate and judge.sequences == rate["sequences"]
+    [alone] = [
+        row
+        for row in planned("best_of_32_13b", place, cut, "judge.critique=false")
+        if row.what == "judge"
+    ]
+    alike = {"kv_cache_gib": 20, "critique": 0, "max_sequences": 102}
+    assert alone.rate == make_plan(FLAGS.model_copy(update=alike))["rate"]
 
 
 @pytest.mark.parametrize(("name", "algorithm", "accelerate", "gpus"), TRAINED)
@@ -53,11 +81,11 @@ def test_every_training_of_a_shipped_config_fits_its_node(
     name: str, algorithm: str, accelerate: str, gpus: int
 ) -> None:
     place = place_of(H100, accelerate, gpus)
-    rows = plan(read_config(CONFIGS / f"{name}.yaml", ()), H100, place)
+    rows = planned(name, place)
     [row] = [row for row in rows if row.what == f"train {algorithm}"]
     assert row.fault is None and row.gpus == gpus
     # What FSDP shares out does not fit where every GPU holds it whole.
-    whole = plan(read_config(CONFIGS / f"{name}.yaml", ()), H100, place_of(H100, DDP, gpus))
+    whole = planned(name, place_of(H100, DDP, gpus))
     [fault] = [other.fault for other in whole if other.what == row.what]
     assert (fault is None) == (accelerate == DDP)
     assert fault is None or "does not fit: a step takes" in fault
@@ -146,10 +174,18 @@ def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixt
     path = str(CONFIGS / "best_of_32_13b.yaml")
     assert main(["plan", "--config", path, "--gpu", "h100"]) == 0
     said = capsys.readouterr().out
-    assert "| judge | 1 | 71.6 | yes | weights 24.2, " in said and "| policy | 1 |" in said
+    assert "| judge | 1 | 71.6 | yes | 125 | 770 | KV bandwidth | weights 24.2, " in said
+    assert "| policy | 1 |" in said and "At most: 100% of peak" in said
     assert main(["plan", "--config", path, "--gpu", "rtx-4090", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["fault"] is None for row in rows] == [True, False]
+    uneven = ["--set", "judge.tensor_parallel=3", "--gpu", "h100"]
+    assert main(["plan", "--config", path, *uneven]) == 0
+    assert "does not divide the 40 attention heads" in capsys.readouterr().out
+    assert main(["plan", "--config", path, "--gpu", "h100", "--kv", "fp8"]) == 1
+    assert "a run file states kv itself: use --set" in capsys.readouterr().err
+    assert main(["plan", "--config", path, "--gpu", "cpu"]) == 1
+    assert "--config plans GPUs" in capsys.readouterr().err
     path = str(CONFIGS / "grpo_7b.yaml")
     command = ["plan", "--config", path, "--gpu", "h100", "--accelerate", FSDP, "--processes", "4"]
     assert main(command) == 0
