@@ -97,65 +97,20 @@ class Output:
         """Add a record as a JSON line."""
         self.add(_line(record))
 
-    def size(self) -> int:
-        """Bytes so far, all of them on disk."""
-        with _explained(self._path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            return self._file.tell()
-
 
 @contextmanager
-def filling(path: StrPath, kept: int = 0) -> Iterator[Output]:
+def filling(path: StrPath) -> Iterator[Output]:
     """Yield a file that is there, whole, once the block has ended without an error. For one process
-    at a time.
-
-    kept: the file begins with so many bytes of what a killed process has left, see `bytes_left`;
-    the rest is overwritten. Raises OutputError.
-    """
-    temporary = _part(path)
-    with _replacing(path, temporary, lambda: _open_part(temporary, kept)) as file:
-        with _explained(path):
-            file.truncate(kept)
-            file.seek(kept)
-        yield Output(path, file)
-
-
-def bytes_left(path: StrPath) -> int:
-    """Return how many bytes a process that was killed has left of a file. Raises OSError where
-    there are none, or a link stands in their place."""
-    return _own_size(_part(path).lstat())
-
-
-def _part(path: StrPath) -> Path:
+    at a time. Raises OutputError."""
     target = _target(path)
-    return target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.part")
 
-
-def _open_part(part: Path, kept: int) -> BinaryIO:
-    """Open a part, but not what a link in its place leads to: that is another's file."""
-    if not kept:
-        part.unlink(missing_ok=True)
+    def opened() -> BinaryIO:
+        part.unlink(missing_ok=True)  # what a killed process left, or a link to another's file
         return part.open("xb")
-    opened = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _own_size(os.fstat(opened))
-    except OSError:
-        os.close(opened)
-        raise
-    return os.fdopen(opened, "r+b")
 
-
-def _own_size(found: os.stat_result) -> int:
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    return found.st_size
-
-
-def write_kept(path: StrPath, data: bytes) -> None:
-    """Write a file of one process's own, whole, over what it was. Raises OutputError."""
-    with filling(path) as file:
-        file.add(data)
+    with _replacing(path, part, opened) as file:
+        yield Output(path, file)
 
 
 def write_json(path: StrPath, obj: Any) -> None:

@@ -104,11 +104,6 @@ class Journal:
                     found[keys[row[0]]] = judgement
         return found
 
-    def first(self) -> tuple[str, float] | None:
-        """Key and time of the first row, by which this file is told from a new one."""
-        rows = self._execute(tables.FIRST, ())
-        return rows[0] if rows else None
-
     def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
         """Store one judgement; see `put_all`."""
         return self.put_all([(judge, item, judgement)])[0]

@@ -29,7 +29,6 @@ COLUMNS = {
 MADE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'judgements'"
 """How the table of judgements was made; no row where there is none."""
 JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
-FIRST = "SELECT key, at FROM judgements LIMIT 1"
 PUT = f"""
 INSERT INTO judgements ({COLUMNS["judgements"]}) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET

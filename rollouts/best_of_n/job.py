@@ -7,11 +7,9 @@ stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +32,9 @@ from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.results import write_figures, writing
+from rollouts.best_of_n.results import Gathered, recording, write_figures
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.shards import in_shards
-from rollouts.best_of_n.so_far import Checkpoint, SoFar
 from rollouts.best_of_n.spending import budget_text
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
 
@@ -67,43 +64,44 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with seldom_collected():  # it would go through all that is under way again and again
             if config.ray_data:
-                so_far = in_shards(config, left_out, counts)
+                found = in_shards(config, left_out, counts)
             else:
-                so_far = asyncio.run(_in_this_process(config, rows, left_out, counts))
-        summary = so_far.figures.summary(
+                found = asyncio.run(_in_this_process(config, rows, left_out, counts))
+        summary = found.figures.summary(
             left_out,
             counts.seconds,
             reused=counts.reused,
             new=counts.new,
             new_usage=counts.usage,
         )
-        write_figures(config, summary, so_far.sample)
+        write_figures(config, summary, found.sample)
     return summary
 
 
 async def _in_this_process(
     config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
-) -> SoFar:
+) -> Gathered:
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    checkpoint = Checkpoint(config.output, lambda: _named(config, counts, journal))
-    new = SoFar(Figures(config.view, config.budget), Sample(config.view))
-    so_far = checkpoint.read() or new
-    counts.reused = so_far.figures.asked(config.judge.critiques)
+    found = Gathered(Figures(config.view, config.budget), Sample(config.view))
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
-        found = stages.grouped(config, rows, journal, unanswered, left_out)
-        groups = islice(found, so_far.queries, None)
-        with counts.phase(JUDGE_PHASE), writing(config.output, so_far, checkpoint) as add:
+        groups = stages.grouped(config, rows, journal, unanswered, left_out)
+        with counts.phase(JUDGE_PHASE), recording(config.output) as record:
+
+            def add(group: GroupResult) -> None:
+                record(group)
+                found.add(group)
+
             await _judge(config, groups, journal, cluster, counts, add)
-            if not so_far.queries:
+            if not found.queries:
                 raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
         if cluster:
             cluster.close()
         journal.close()
-    return so_far
+    return found
 
 
 def _cluster(config: BestOfNConfig) -> Cluster | None:
@@ -113,15 +111,6 @@ def _cluster(config: BestOfNConfig) -> Cluster | None:
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
     return Cluster()
-
-
-def _named(config: BestOfNConfig, counts: Counts, journal: Journal) -> str:
-    """All that decides about the results of a job whose input brings the responses."""
-    first = journal.first()
-    if config.policy or first is None:
-        return ""
-    facts = [judge_name(config.judge), config.model_dump_json(), counts.rows.hexdigest(), *first]
-    return json.dumps(facts)
 
 
 async def _sample(
@@ -152,7 +141,7 @@ async def _judge(
     add: Callable[[GroupResult], None],
 ) -> None:
     total = counts.expected(config)
-    with tqdm(total=total, initial=counts.reused, desc="judging", unit="judgement") as bar:
+    with tqdm(total=total, desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, config.budget is not None)

@@ -17,8 +17,25 @@ from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.sample import Sample
-from rollouts.best_of_n.so_far import RESULTS, Checkpoint, SoFar
-from rollouts.best_of_n.summary import Summary
+from rollouts.best_of_n.summary import Figures, Summary
+
+RESULTS = ("selections.jsonl", "judgements.jsonl")
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What is gathered of the queries whose results are written."""
+
+    figures: Figures
+    sample: Sample
+
+    @property
+    def queries(self) -> int:
+        return self.sample.total
+
+    def add(self, group: GroupResult) -> None:
+        self.figures.add(group)
+        self.sample.add(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +50,16 @@ class Record:
         for record in judgement_records(group):
             self.judgement.line(record)
 
-    def sizes(self) -> tuple[int, int]:
-        """Bytes so far, all of them on disk."""
-        return self.selection.size(), self.judgement.size()
-
 
 @contextmanager
-def recording(folder: Path, sizes: tuple[int, int] = (0, 0)) -> Iterator[Record]:
+def recording(folder: Path) -> Iterator[Record]:
     """What takes the queries that are to come, in their order. selections.jsonl and
     judgements.jsonl are there, each whole, once the block has ended without an error."""
     with (
-        filling(folder / RESULTS[0], sizes[0]) as selection,
-        filling(folder / RESULTS[1], sizes[1]) as judgement,
+        filling(folder / RESULTS[0]) as selection,
+        filling(folder / RESULTS[1]) as judgement,
     ):
         yield Record(selection, judgement)
-
-
-@contextmanager
-def writing(
-    folder: Path, so_far: SoFar, checkpoint: Checkpoint
-) -> Iterator[Callable[[GroupResult], None]]:
-    """The same, for a job that goes on where it was killed."""
-    try:
-        with recording(folder, so_far.sizes) as record:
-
-            def add(group: GroupResult) -> None:
-                record(group)
-                so_far.add(group)
-                if checkpoint.due:
-                    so_far.sizes = record.sizes()
-                    checkpoint.write(so_far)
-
-            yield add
-    finally:
-        checkpoint.remove()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.files import cannot_write, filling, write_json
@@ -26,12 +26,16 @@ from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.results import recording
-from rollouts.best_of_n.so_far import Records
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 SHARDS = "shards"
+KNOWN = {
+    *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
+    *("autoj_reward.select.race", "rollouts.best_of_n.group"),
+}
+"""The modules whose classes `groups.pickle` may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,16 @@ def groups_of(shard: Shard, output: Path) -> Iterator[GroupResult]:
     with (shard.part(output) / "groups.pickle").open("rb") as file:
         while file.peek(1):
             yield Records(file).load()
+
+
+class Records(pickle.Unpickler):
+    """Builds records of ours and nothing else: a file cannot make it run anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name) if module in KNOWN else None
+        if not isinstance(found, type) or found.__module__ != module:
+            raise pickle.UnpicklingError(f"{module}.{name} is no record of a job")
+        return found
 
 
 async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:

@@ -31,7 +31,7 @@ from autoj_reward.judge.make import judge_name
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.counts import Counts
-from rollouts.best_of_n.results import joining
+from rollouts.best_of_n.results import RESULTS, Gathered, joining
 from rollouts.best_of_n.sample import Sample
 from rollouts.best_of_n.shard import (
     SHARDS,
@@ -42,7 +42,6 @@ from rollouts.best_of_n.shard import (
     part_of,
     sample_shard,
 )
-from rollouts.best_of_n.so_far import RESULTS, SoFar
 from rollouts.best_of_n.summary import JUDGE_PHASE, Figures
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def in_shards(
     config: BestOfNConfig,
     left_out: LeftOut,
     counts: Counts,
-) -> SoFar:
+) -> Gathered:
     """Run every shard that has no part yet, and join the parts in the order of the input.
 
     Raises InputError if no query has a response, ConfigError for an output in other shards.
@@ -65,7 +64,7 @@ def in_shards(
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
-    so_far, parts = SoFar(Figures(config.view, config.budget), Sample(config.view)), []
+    found, parts = Gathered(Figures(config.view, config.budget), Sample(config.view)), []
     with (
         counts.phase(JUDGE_PHASE),
         joining(config.output) as join,
@@ -79,13 +78,13 @@ def in_shards(
                 raise OutputError(f"{where} is gone or another's: start the same command again")
             join(shard.part(config.output))
             for group in groups_of(shard, config.output):
-                so_far.add(group)
+                found.add(group)
             _count(part, counts, left_out, config.input, shard.number in of_this_run)
             parts.append(part)
-        if not so_far.queries:
+        if not found.queries:
             raise InputError(f"{config.input}: no query has a response to judge")
     write_json(config.output / "manifest.json", _manifest(parts))
-    return so_far
+    return found
 
 
 def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:

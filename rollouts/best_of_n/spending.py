@@ -62,11 +62,6 @@ class Spent:
         self._full += s.full_tokens
         self._over += s.usage.tokens_out > self._share * s.full_tokens * (1 + 1e-9)
 
-    @property
-    def inputs(self) -> int:
-        """Judge inputs of all kinds."""
-        return self._readings + self._critiques + self._orders
-
     def summary(self) -> BudgetSummary:
         written = sum(own.tokens_out for own in self._usage.values())
         return BudgetSummary(

@@ -31,8 +31,7 @@ class Summary:
 
     view, judge: the number that ranked candidates, and the judge's fingerprint.
     outcomes: judgements by outcome, zeros included and copies left out, here as in all shares.
-    reused: judge inputs that were read back from the journal, or whose results a run that was
-        killed had written.
+    reused: judge inputs that were read back from the journal.
     ok_share: of the candidates that were not abandoned.
     reasons, flags, rules: failed judgements by reason, flags raised, selections by deciding rule.
     forced: ok judgements whose rating had to be forced; forced_share: among ok judgements.
@@ -136,12 +135,6 @@ class Figures:
             self._spread += statistics.pstdev(values)
             self._pairs += math.comb(len(values), 2)
             self._equal_pairs += tied_pairs(values)
-
-    def asked(self, critiques: int) -> int:
-        """Judge inputs behind all of it, so many critiques a candidate, copies among them."""
-        if self._spent:
-            return self._spent.inputs
-        return self._judged * critiques + 2 * self._comparisons
 
     def summary(
         self,

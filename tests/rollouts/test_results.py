@@ -4,10 +4,11 @@ import itertools
 import json
 import math
 import os
+import pickle
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoj_reward.context import Context
+from autoj_reward.conversation import Turn
 from autoj_reward.errors import OutputError
 from autoj_reward.io.files import write_json, write_jsonl, write_text
 from autoj_reward.io.plain import to_json
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.select.race import Fate, Standing
+from autoj_reward.select.race import Fate, Spending, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -34,6 +37,7 @@ from autoj_reward.types import (
 from rollouts.best_of_n.curve import best_of_n_curve
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.records import judgement_records, selection_record
+from rollouts.best_of_n.shard import Shard, groups_of
 from tests.rollouts.figures import summarise
 
 LONE = "\ud800"
@@ -455,3 +459,37 @@ def test_results_import_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == "set()"
+
+
+SHARD = Shard(0, 0, 9, "key")
+
+
+def part_with(folder: Path, *groups: Any) -> None:
+    SHARD.part(folder).mkdir(parents=True)
+    (SHARD.part(folder) / "groups.pickle").write_bytes(b"".join(map(pickle.dumps, groups)))
+
+
+def test_a_shards_groups_come_back_as_they_were(tmp_path: Path) -> None:
+    used = Usage(1, 2, 3, 0.5)
+    context = Context({"reference": "r"}, (Turn("user", "q"),))
+    full = replace(
+        group(rated(8, 7.5), failed(), comparisons=((0, 1, Verdict.TIE),)),
+        row=QueryRow(7, "q", ("r0", "r1"), extra={"id": ["a"]}, context=context),
+        standings=(Standing(Fate.JUDGED, 7.0, 1), Standing(Fate.OUT_OF_BUDGET)),
+        spending=Spending(used, used, used, 2, 1, 0, 1, 9.0),
+    )
+    part_with(tmp_path, full, group(rated(1)))
+    assert list(groups_of(SHARD, tmp_path)) == [full, group(rated(1))]
+
+
+class Harm:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, ("harmed",)
+
+
+def test_a_shards_groups_can_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    part_with(tmp_path, Harm())
+    with pytest.raises(pickle.UnpicklingError, match="mkdir is no record of a job"):
+        list(groups_of(SHARD, tmp_path))
+    assert not Path("harmed").exists()
