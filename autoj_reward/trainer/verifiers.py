@@ -4,7 +4,7 @@
     JudgeScorer    the same as a `vf.Judge`, to subclass or to export from a judge plugin
 
 A failed judgement and a spent budget end their rollout with an error in words, and prime-rl leaves
-it out of the group. The functions of a `vf.Rubric`, as verifiers had it before, are in `rubric.py`.
+it out of the group.
 
 Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
 it, since environments run in several processes). The query is the task's prompt, and the response
@@ -61,7 +61,7 @@ def _record(trace: Any, candidate: Candidate, found: Reward) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # A class of verifiers', which imports much and which only its newer versions have.
+    # A class of verifiers', which imports much.
     if name == "JudgeScorer":
         return _judge_scorer()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -50,7 +50,7 @@ sandboxes, dashboards, profilers and models, with the names that others take fro
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Makes a folder's packages importable in the test; skips without them. What was imported of
-    them is forgotten after it, since two folders may hold two versions."""
+    verifiers is forgotten after it, as the stubs are that it has imported."""
 
     def find(folder: Path, *packages: str) -> None:
         if any(not (folder / name).is_dir() for name in packages):
