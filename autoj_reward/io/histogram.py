@@ -1,9 +1,17 @@
-"""How often each value came, in memory that does not grow with their number."""
+"""How often each value or name came, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+
+OTHERS = "others"
+
+
+def count_name(names: Counter[str], name: str, most: int, sign: int = 1) -> None:
+    """Count a name; with sign -1 take one back. Those that come once `most` are known are counted
+    together, as OTHERS."""
+    names[name if name in names or len(names) < most else OTHERS] += sign
 
 
 class Histogram:

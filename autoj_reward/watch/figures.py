@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from autoj_reward.io.histogram import Histogram
+from autoj_reward.io.histogram import Histogram, count_name
 from autoj_reward.io.page import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.types import Judgement
@@ -172,9 +172,9 @@ class Figures:
         self.kinds[mark.kind] += sign
         self.outcomes[mark.outcome] += sign
         if mark.reason:
-            self.reasons[_known(self.reasons, mark.reason)] += sign
+            count_name(self.reasons, mark.reason, NAMES, sign)
         for flag in mark.flags:
-            self.flags[_known(self.flags, flag)] += sign
+            count_name(self.flags, flag, NAMES, sign)
         if mark.verdict:
             self.verdicts[mark.verdict] += sign
         if mark.rating is not None:
@@ -222,10 +222,6 @@ class Figures:
             "slot_s": self.series.seconds,
             "series": list(self.series.points()),
         }
-
-
-def _known(counts: Counter[str], name: str) -> str:
-    return name if name in counts or len(counts) < NAMES else "others"
 
 
 def _ranked(counts: Counter[str]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""How the candidates of one query stand: a number each in every view, ties, best and worst."""
+"""How the candidates of one query stand: a number each in every view, ties, best and worst; and the
+ties of all queries, for the page and for a job's `summary.json`."""
 
 from __future__ import annotations
 
@@ -63,8 +64,11 @@ def standers(judged: Iterable[tuple[int, int, Mark]]) -> list[Stander]:
 def standing(candidates: Sequence[Stander], view: int) -> Standing | None:
     """None where no candidate has a number in that view."""
     values = [v for stander in candidates if (v := stander.values[view]) is not None]
-    if not values:
-        return None
+    return standing_of(values) if values else None
+
+
+def standing_of(values: Sequence[float]) -> Standing:
+    """How a query's rated candidates stand, by their numbers in one view; one at least."""
     best = max(values)
     return Standing(
         rated=len(values),
@@ -79,8 +83,8 @@ def standing(candidates: Sequence[Stander], view: int) -> Standing | None:
 
 @dataclass(slots=True)
 class Totals:
-    """Standings of all queries of a judge in one view, added up. several: queries with two rated
-    candidates or more; what follows is of these."""
+    """Standings of all queries in one view, added up. several: queries with two rated candidates
+    or more; what follows is of these."""
 
     queries: int = 0
     several: int = 0

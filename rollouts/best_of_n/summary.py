@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoj_reward.io.histogram import Histogram
+from autoj_reward.io.histogram import Histogram, count_name
 from autoj_reward.io.stream import LeftOut
-from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.types import BadRow, Judgement, Outcome, Usage
+from autoj_reward.watch.standing import Totals, standing_of
 from rollouts.best_of_n.curve import MeanCurve
 from rollouts.best_of_n.group import GroupResult, was_forced
 from rollouts.best_of_n.spending import BudgetSummary, Spent
@@ -22,7 +21,6 @@ VALUES = 1000
 """Distinct ratings that are counted apart."""
 NAMES = 1000
 """Distinct names, such as reasons of failures, that are counted apart."""
-OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,7 @@ class Figures:
         self._spent = None if budget is None else Spent(budget)
         self._judge, self._usage = "", Usage()
         self._queries = self._candidates = self._judged = self._comparisons = 0
-        self._forced = self._tied = self._several = self._pairs = self._equal_pairs = 0
-        self._spread = 0.0
+        self._forced, self._spread, self._ties = 0, 0.0, Totals()
         self._outcomes: Counter[Outcome] = Counter()
         self._reasons: Counter[str] = Counter()
         self._flags: Counter[str] = Counter()
@@ -103,7 +100,7 @@ class Figures:
         self._queries += 1
         self._candidates += len(group.candidates)
         self._comparisons += len(group.selection.comparisons)
-        count(self._rules, group.selection.rule)
+        count_name(self._rules, group.selection.rule, NAMES)
         for judgement in group.own:
             self._add_judgement(judgement)
         if values := group.values(self._view):
@@ -117,10 +114,10 @@ class Figures:
         self._usage += judgement.usage
         self._outcomes[judgement.outcome] += 1
         for flag in judgement.flags:
-            count(self._flags, flag)
+            count_name(self._flags, flag, NAMES)
         if not judgement.ok:
             if judgement.outcome is not Outcome.ABANDONED:
-                count(self._reasons, judgement.reason or judgement.outcome.value)
+                count_name(self._reasons, judgement.reason or judgement.outcome.value, NAMES)
             return
         self._forced += was_forced(judgement)
         if judgement.rating:
@@ -129,12 +126,9 @@ class Figures:
     def _add_values(self, values: tuple[float, ...]) -> None:
         if self._spent is None:
             self._curve.add(values)
+        self._ties.add(standing_of(values))
         if len(values) > 1:
-            self._several += 1
-            self._tied += values.count(max(values)) > 1
             self._spread += statistics.pstdev(values)
-            self._pairs += math.comb(len(values), 2)
-            self._equal_pairs += tied_pairs(values)
 
     def summary(
         self,
@@ -154,6 +148,7 @@ class Figures:
         if not reused:
             new = self._judged if new is None else new
             new_usage = new_usage or self._usage
+        ties = self._ties.told()
         ok, time = self._outcomes[Outcome.OK], seconds.get(JUDGE_PHASE, 0.0)
         return Summary(
             view=self._view,
@@ -167,9 +162,9 @@ class Figures:
             forced_share=_share(self._forced, ok),
             flags=dict(self._flags.most_common()),
             rules=dict(self._rules.most_common()),
-            tie_rate=_share(self._tied, self._several),
-            pair_tie_rate=_share(self._equal_pairs, self._pairs),
-            spread=_share(self._spread, self._several),
+            tie_rate=ties["tie_rate"],
+            pair_tie_rate=ties["pair_tie_rate"],
+            spread=_share(self._spread, self._ties.several),
             curve=self._curve.points(),
             curve_queries=self._curve.queries,
             histogram=self._histogram.counts(),
@@ -184,11 +179,6 @@ class Figures:
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
         )
-
-
-def count(names: Counter[str], name: str) -> None:
-    """Count a name; of more than NAMES, the late ones together."""
-    names[name if name in names or len(names) < NAMES else OTHER] += 1
 
 
 def _share(part: float, whole: float) -> float | None:

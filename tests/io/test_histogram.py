@@ -3,11 +3,12 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 
-from autoj_reward.io.histogram import Histogram
+from autoj_reward.io.histogram import OTHERS, Histogram, count_name
 
 
 def test_values_are_counted_one_by_one() -> None:
@@ -45,3 +46,14 @@ def test_one_far_away_is_counted_too() -> None:
     counts = found.counts()
     assert len(counts) <= 1000 and sum(k for _, k in counts) == len(values)
     assert counts[-1][0] == pytest.approx(1e6, rel=1e-3) and counts[-1][1] == 1
+
+
+def test_names_without_end_are_counted_together() -> None:
+    names: Counter[str] = Counter()
+    for n in range(20):
+        count_name(names, f"name {n}", 10)
+        count_name(names, "name 0", 10)
+    assert len(names) == 10 + 1
+    assert (names["name 0"], names[OTHERS]) == (21, 10)
+    count_name(names, "name 15", 10, -1)
+    assert names[OTHERS] == 9

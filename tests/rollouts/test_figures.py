@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
 from statistics import fmean
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.best_of_n.curve import MeanCurve, best_of_n_curve
-from rollouts.best_of_n.summary import NAMES, count
 
 ratings = st.lists(st.floats(-100, 100), min_size=1, max_size=9).map(tuple)
 
@@ -23,12 +21,3 @@ def test_the_mean_curve_is_the_mean_of_the_curves(groups: list[tuple[float, ...]
     curves = [dict(best_of_n_curve(values, sizes)) for values in groups]
     expected = [fmean(curve[size] for curve in curves) for size in sizes]
     assert [value for _, value in mean.points()] == pytest.approx(expected, abs=1e-9)
-
-
-def test_names_without_end_are_counted_together() -> None:
-    names: Counter[str] = Counter()
-    for n in range(2 * NAMES):
-        count(names, f"reason {n}")
-        count(names, "reason 0")
-    assert len(names) == NAMES + 1
-    assert (names["reason 0"], names["other"]) == (2 * NAMES + 1, NAMES)
