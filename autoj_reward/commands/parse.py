@@ -64,7 +64,7 @@ def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
 def _sample(line: int, value: Any, fmt: JudgeFormat) -> Sample:
     from autoj_reward.context import Asked
     from autoj_reward.io import checks as check
-    from autoj_reward.io.messages import with_query
+    from autoj_reward.io.rows import with_query
     from autoj_reward.types import JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)

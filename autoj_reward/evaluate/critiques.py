@@ -28,7 +28,7 @@ from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, by_group
 from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.spool import Spool
+from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import JudgeInput, Judgement, Verdict
 

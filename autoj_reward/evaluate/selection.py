@@ -23,7 +23,7 @@ from autoj_reward.evaluate.results import Cost, journal_path, require_own, save,
 from autoj_reward.evaluate.rows import Measured
 from autoj_reward.evaluate.selection_figures import Chosen, Kept, figures
 from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.spool import Spool
+from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of
 from autoj_reward.select.choose import Compare, choose

@@ -1,15 +1,17 @@
-"""Rows that are read while they are worked on, so that an input may be of any size."""
+"""Rows that are read while they are worked on, so that an input may be of any size, and records
+that wait on disk for a second pass."""
 
 from __future__ import annotations
 
 import copy
+import pickle
 import shutil
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Any, Generic, TypeVar, cast
 
 from tqdm import tqdm
@@ -133,3 +135,23 @@ def require_none(left_out: LeftOut, usable: int) -> None:
         if left_out.count > LISTED:
             lines.append(f"  and {left_out.count - LISTED} more")
         raise InputError("\n".join(lines))
+
+
+class Spool(Generic[T]):
+    """Records in a temporary file: read, once all are there, anew each time and in their order."""
+
+    def __init__(self) -> None:
+        self._file, self._count = TemporaryFile(), 0  # noqa: SIM115, it lives as long as this
+        weakref.finalize(self, self._file.close)
+
+    def add(self, record: T) -> None:
+        pickle.dump(record, self._file, pickle.HIGHEST_PROTOCOL)
+        self._count += 1
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        for _ in range(self._count):
+            self._file.seek(at)  # another reader may be elsewhere
+            record = pickle.load(self._file)
+            at = self._file.tell()
+            yield record
