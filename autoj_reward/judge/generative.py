@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from autoj_reward.config import JudgeConfig, View
+from autoj_reward.context import Context
+from autoj_reward.conversation import question
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import Readings, by_ratings
-from autoj_reward.judge.criteria import criteria_digest, with_criteria
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
 from autoj_reward.models import CRITERIA, ResolvedModel, frequency_penalty, ratings_tie
@@ -26,6 +29,8 @@ from autoj_reward.parse import (
 )
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import flags, render, require_readable
+from autoj_reward.scenarios import load_scenarios
+from autoj_reward.scenarios.rendering import criteria_text
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, Usage
 
 P = TypeVar("P", ParsedRating, ParsedVerdict)
@@ -287,3 +292,30 @@ def _abstain(
     if read is not None:
         reason += f"; the forced slot puts {1 - read.outside:.4f} on valid labels"
     return Judgement(outcome, reason=reason, usage=usage, flags=flags)
+
+
+def with_criteria(item: JudgeInput) -> JudgeInput:
+    """The input with the criteria of its query's scenario, unless it brings its own."""
+    if CRITERIA in item.context:
+        return item
+    known = dict(item.context) | {CRITERIA: criteria_of(question(item.query, item.turns))}
+    return replace(item, context=Context(known, item.turns))
+
+
+@lru_cache(maxsize=256)  # responses to one query come together
+def criteria_of(query: str) -> str:
+    """The criteria of the scenario that the shipped classifier finds."""
+    from autoj_reward.scenarios.linear import shipped_classifier  # numpy, which others do without
+
+    [found] = shipped_classifier().classify([query])
+    return criteria_text(load_scenarios()[found.scenario])
+
+
+@lru_cache
+def criteria_digest() -> str:
+    """Names the classifier and every criterion: with others it may be another judgement."""
+    from autoj_reward.scenarios.linear import SHIPPED
+
+    texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
+    files = [(SHIPPED / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
+    return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]

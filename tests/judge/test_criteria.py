@@ -11,7 +11,7 @@ from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import ConfigError
-from autoj_reward.judge.criteria import criteria_of, with_criteria
+from autoj_reward.judge.generative import criteria_of, with_criteria
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import context_asked
 from autoj_reward.prompts.render import Prompt

@@ -8,7 +8,7 @@ import pytest
 
 import experiments.compare.judge_quality as study
 from autoj_reward.config import JudgeConfig
-from autoj_reward.judge.criteria import criteria_of, with_criteria
+from autoj_reward.judge.generative import criteria_of, with_criteria
 from autoj_reward.models import format_of
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.prompts.render import render
