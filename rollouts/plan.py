@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from autoj_reward.capacity.machine import Machine
-from autoj_reward.capacity.memory import Place, parts, require_room
+from autoj_reward.capacity.memory import Place, Training, parts, require_room
 from autoj_reward.capacity.plan import (
     PlanConfig,
     assumed,
@@ -21,7 +21,7 @@ from autoj_reward.capacity.plan import (
     rate_of,
 )
 from autoj_reward.capacity.roofline import Serving, work_of
-from autoj_reward.capacity.shape import find_shape, unquantised
+from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
@@ -33,7 +33,6 @@ from autoj_reward.training.fine_tuning import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from rollouts.train.config import TrainConfig
-from rollouts.train.memory import LOADS, load
 
 ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {
     "judge": JudgeConfig,
@@ -159,7 +158,7 @@ def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
         ("train judge", TrainJudgeConfig, lambda c: memory_load(c, sequences_of(c))),
         ("train scalar", TrainScalarConfig, lambda c: memory_load(c, 2)),
         *(
-            (f"train {name}", TrainConfig, lambda c, name=name: load(c, name, place.gpus))
+            (f"train {name}", TrainConfig, lambda c, name=name: training_load(c, name, place.gpus))
             for name in LOADS
         ),
     ]
@@ -174,6 +173,54 @@ def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
         except ConfigError as error:
             fault = str(error)
         yield Row(name, place.gpus, parts(training, place), fault)
+
+
+def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
+    """The load of a step on each of so many GPUs. Raises ModelError for a shape not known."""
+    return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
+
+
+def _grouped(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
+    """GRPO and RLOO sample a whole step at once, and keep the first policy beside full weights."""
+    sampled, kept = config.batch_size // gpus, config.kl > 0
+    return _load(config, shape, config.device_batch_size, sampled, kept)
+
+
+def _pairs(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
+    """Online DPO samples two responses a prompt, a device's batch at a time."""
+    both = 2 * config.device_batch_size
+    return _load(config, shape, both, both)
+
+
+def _with_value(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
+    """PPO trains a value model beside the policy, and keeps the logits of all that a process
+    samples for a step, once as they come and once padded."""
+    found = _load(config, shape, config.device_batch_size, config.batch_size // gpus)
+    return replace(found, learners=2, scores=2)
+
+
+def _load(
+    config: TrainConfig, shape: ModelShape, sequences: int, sampled: int, kept: bool = True
+) -> Training:
+    """kept: the first policy stays beside the one that learns, unless that is an adapter on it."""
+    learner = config.learner
+    return Training(
+        shape,
+        sequences=sequences,
+        length=learner.max_prompt_tokens + learner.max_response_tokens,
+        lora_rank=learner.lora_rank,
+        references=int(kept and learner.lora_rank is None),
+        sampled=sampled,
+        written=learner.max_response_tokens,
+    )
+
+
+LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
+    "grpo": _grouped,
+    "rloo": _grouped,
+    "online-dpo": _pairs,
+    "ppo": _with_value,
+}
 
 
 def render(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 from autoj_reward.config import EngineConfig
 from autoj_reward.context import Asked, Context
 from autoj_reward.conversation import messages_of
-from autoj_reward.errors import InputError
+from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
@@ -126,6 +128,31 @@ def arguments(config: TrainConfig) -> dict[str, Any]:
         **half_precision(config.learner.dtype),
         "seed": config.seed,
     }
+
+
+def named(name: str) -> Any:
+    """Return what `module:name` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def require_arguments(key: str, given: Mapping[str, Any], arguments: str) -> None:
+    """Raise ConfigError for a name that the trainer's class of arguments does not have.
+
+    key: where the config has them. arguments: the class, as `module:name`. It is not made here: it
+    would look for devices before they are shared out with the judge.
+    """
+    if not given:
+        return
+    known = [field.name for field in fields(named(arguments)) if field.init]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {key}.{near[0]}?" if near else "see TRL's documentation"
+            raise ConfigError(
+                f"unknown key '{key}.{name}': {arguments.partition(':')[2]} of TRL has no such "
+                f"argument; {hint}"
+            )
 
 
 def lora(learner: LearnerConfig) -> Any:

@@ -18,18 +18,17 @@ from autoj_reward.errors import BudgetExceeded
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
 from autoj_reward.training.run import log_to, processes, require_fit
-from rollouts.train.arguments import named, require_arguments
+from rollouts.plan import training_load
 from rollouts.train.config import TrainConfig
-from rollouts.train.learner import load_learner
-from rollouts.train.memory import load
+from rollouts.train.learner import load_learner, named, require_arguments
 from rollouts.train.placement import beside_judge, is_main_process
 
 ALGORITHMS = {
     "ppo": ("rollouts.train.ppo:train", "trl.experimental.ppo:PPOConfig"),
-    "grpo": ("rollouts.train.grpo:train_grpo", "trl:GRPOConfig"),
-    "rloo": ("rollouts.train.grpo:train_rloo", "trl:RLOOConfig"),
+    "grpo": ("rollouts.train.online:train_grpo", "trl:GRPOConfig"),
+    "rloo": ("rollouts.train.online:train_rloo", "trl:RLOOConfig"),
     "online-dpo": (
-        "rollouts.train.online_dpo:train",
+        "rollouts.train.online:train_online_dpo",
         "trl.experimental.online_dpo:OnlineDPOConfig",
     ),
 }
@@ -47,7 +46,7 @@ def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
     require_apart(read, [checked.reward.journal], checked.output)
     train, arguments = ALGORITHMS[algorithm]
     require_arguments("trainer", checked.trainer, arguments)
-    require_fit(lambda: load(checked, algorithm, processes()))
+    require_fit(lambda: training_load(checked, algorithm, processes()))
     claim(checked.output, checked, changeable={"output", "save_steps"})
     log_to(checked.output / "logs")
     if is_main_process():

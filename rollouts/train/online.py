@@ -1,16 +1,74 @@
-"""What the trainers of TRL that sample as they learn have in common, from start to saved policy."""
+"""The trainers of TRL that sample as they learn, from start to saved policy.
+
+GRPO and RLOO compare the responses to a query with each other. In online DPO there are two, and the
+judge says which is the better one. PPO has a module of its own.
+"""
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from torch.utils.tensorboard import SummaryWriter
+from transformers import TrainerCallback
 
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.stats import batch_figures, health_figures
+from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.training.checkpoints import train_on
 from rollouts.train.config import TrainConfig
-from rollouts.train.learner import Learner, arguments, lora
-from rollouts.train.log import JudgeLog
+from rollouts.train.learner import Learner, arguments, load_policy, lora, model_options
+
+
+def train_grpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+    """Run TRL's GRPOTrainer to its end, or go on with it."""
+    from trl import GRPOConfig, GRPOTrainer
+
+    _train_groups(config, learner, reward, (GRPOTrainer, GRPOConfig))
+
+
+def train_rloo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+    """Run TRL's RLOOTrainer to its end, or go on with it."""
+    from trl import RLOOConfig, RLOOTrainer
+
+    _train_groups(config, learner, reward, (RLOOTrainer, RLOOConfig))
+
+
+def _train_groups(
+    config: TrainConfig, learner: Learner, reward: RewardModel, kind: tuple[Any, Any]
+) -> None:
+    own = {
+        "num_generations": config.group,
+        "max_completion_length": config.learner.max_response_tokens,
+        "model_init_kwargs": model_options(config.learner),
+    }
+    # By name, since RLOO loads its reference by the policy's name.
+    model, judge = learner.path, GRPOReward(reward).judge
+    run(config, learner, reward, kind, own, model=model, reward_funcs=judge)
+
+
+def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+    """Run TRL's OnlineDPOTrainer on the decided pairs to its end, or go on with it."""
+    from trl.experimental.online_dpo import OnlineDPOConfig
+
+    from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
+
+    adapter, limits = OnlineDPOReward(reward), config.learner
+    own = {
+        "max_new_tokens": limits.max_response_tokens,
+        "max_length": limits.max_prompt_tokens + limits.max_response_tokens,
+    }
+    run(
+        config,
+        learner,
+        reward,
+        (DecidedPairsTrainer, OnlineDPOConfig),
+        own,
+        model=load_policy(config.learner, learner.path, learner.tokenizer),
+        reward_funcs=adapter.compare if config.pairwise else adapter.judge,
+    )
 
 
 def run(
@@ -44,3 +102,45 @@ def run(
     )
     train_on(trainer, config.output)
     trainer.save_model(str(config.output / "policy"))
+
+
+class JudgeLog(TrainerCallback):
+    """At every log entry: the `judge/…` figures and the seconds waited for the judge since the
+    last one, fallbacks so far, one critique.
+
+    done: steps of earlier runs that the trainer does not count.
+    """
+
+    def __init__(self, model: RewardModel, folder: Path, done: int = 0) -> None:
+        self._model = model
+        self._done = done
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
+        self._waited = 0.0
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write what the judge did since the last call, on the main process alone."""
+        recent = self._model.recent()
+        if not recent or not state.is_world_process_zero:
+            return
+        if self._writer is None:
+            self._writer = SummaryWriter(str(self._folder))
+        step = self._done + state.global_step
+        candidates, rewards = zip(*recent, strict=True)
+        figures = batch_figures(rewards, candidates) | health_figures(self._model.health)
+        for name, value in figures.items():
+            if not math.isnan(value):
+                self._writer.add_scalar(name, value, step)
+        self._writer.add_scalar("judge/fallbacks", self._model.fallbacks, step)
+        self._writer.add_scalar("judge/wait_seconds", self._model.waited_s - self._waited, step)
+        self._waited = self._model.waited_s
+        candidate, reward = recent[0]
+        text = (
+            f"{candidate.query}\n\n---\n\n{candidate.response}\n\n---\n\n"
+            f"{reward.judgement.critique}\n\nreward {reward.value}, raw {reward.raw}, "
+            f"{reward.judgement.outcome.value}"
+        )
+        # TensorBoard renders markdown; indented, untrusted text stays text.
+        shown = "\n".join(f"    {line}" for line in text.splitlines())
+        self._writer.add_text("judge/sample", shown, step)
+        self._writer.flush()

@@ -28,8 +28,8 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.training.run import sharded
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import Learner, arguments, load_policy, model_options
-from rollouts.train.log import JudgeLog
 from rollouts.train.one_base import on_one_base, save_value
+from rollouts.train.online import JudgeLog
 from rollouts.train.placement import is_main_process
 
 STATE = "ppo-"

@@ -31,10 +31,9 @@ from autoj_reward.io.files import require_apart, write_jsonl
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
-from rollouts.train.arguments import require_arguments
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
-from rollouts.train.learner import load_policy, load_tokenizer, lora
+from rollouts.train.learner import load_policy, load_tokenizer, lora, require_arguments
 
 
 class SftConfig(Block):
