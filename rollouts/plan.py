@@ -26,9 +26,11 @@ from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.io.markdown import table
+from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
 from autoj_reward.models.settings import kv_precision, settled, weight_precision
+from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.training.fine_tuning import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
@@ -122,7 +124,7 @@ def _engine(
     found = engine_parts(config, device) if config.kind == "vllm" else None
     if found is None:
         return
-    sequences, rate = settled(config, device).max_sequences, None
+    rate = None
     try:
         require_engine_room(config, device)
         if isinstance(config, JudgeConfig):
@@ -130,7 +132,7 @@ def _engine(
     except (ConfigError, ModelError) as error:
         yield Row(name, config.tensor_parallel, found, str(error))
         return
-    sequences = rate["sequences"] if rate else sequences
+    sequences = rate["sequences"] if rate else settled(config, device).max_sequences
     yield Row(name, config.tensor_parallel, found, None, sequences, rate)
 
 
@@ -148,7 +150,8 @@ def _rate(
     )
     if unquantised(serving.weights) not in machine.tflops:
         return None
-    critique = min(flags.critique, config.max_tokens) if config.critique else 0
+    writes = config.critique and not isinstance(format_of(config), ScalarFormat)
+    critique = min(flags.critique, config.max_tokens) if writes else 0
     work = work_of(flags.model_copy(update={"critique": critique}))
     return rate_of(find_shape(config.model), machine, serving, work, flags)
 

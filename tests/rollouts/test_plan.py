@@ -74,6 +74,9 @@ def test_a_judges_rate_is_that_of_the_flags() -> None:
     ]
     alike = {"kv_cache_gib": 20, "critique": 0, "max_sequences": 102}
     assert alone.rate == make_plan(FLAGS.model_copy(update=alike))["rate"]
+    model = {"model": "Skywork/Skywork-Reward-V2-Llama-3.1-8B", "format": "scalar"}
+    [scalar] = plan({"judge": model}, H100, place, FLAGS)
+    assert scalar.rate and scalar.rate["bound"] == "compute in prefill"
 
 
 @pytest.mark.parametrize(("name", "algorithm", "accelerate", "gpus"), TRAINED)
