@@ -306,6 +306,10 @@ def tokens(*pieces: str | tuple[str, dict[str, float]]) -> list[WrittenToken]:
             ("[[", ("1", {"7": 0.2, "1": 0.8}), ("0", {"]]": 0.75, "0": 0.25})),
             (0.6, 0.2, 0.2), 0, id="10 was written in two tokens",
         ),
+        pytest.param(
+            ("[[", ("1", {"7": 0.2, "1": 0.8}), ("]]", {"]]": 0.5, "0": 0.25, "2": 0.25})),
+            (0.6, 0.2, 0.2), 0, id="12 is no label",
+        ),
         pytest.param((("[[7", {"[[7": 0.6, "[[8": 0.2, "[[": 0.1}),), (0, 0.6, 0), 0.1, id="head"),
         pytest.param(
             ("[[", ("7]]", {"7]]": 0.6, "1]]": 0.2, "75": 0.1})), (0.2, 0.6, 0), 0, id="tail"
@@ -326,6 +330,36 @@ async def test_labels_in_the_tokens_of_any_tokenizer(
     table = dict(found.probs)
     assert [table[n] for n in ("1", "7", "10")] == pytest.approx(list(probs))
     assert found.unknown == pytest.approx(unknown)
+
+
+@pytest.mark.parametrize(
+    ("first", "next_digit", "probs"),
+    [
+        pytest.param({"7": 0.8, "1": 0.2}, {"]]": 0.75, ".": 0.25}, (0.6, 0.08), id="digits"),
+        pytest.param({"7": 0.8, "10": 0.1}, {"]]": 0.75, ".": 0.25}, (0.6, 0.08), id="10 is one"),
+        pytest.param({"7": 0.8}, {"]]": 0.6, ".": 0.25, "3": 0.15}, (0.6, 0.08), id="73"),
+    ],
+)
+async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
+    first: dict[str, float], next_digit: dict[str, float], probs: tuple[float, float]
+) -> None:
+    """P(7.5) = P("7") P("." | "7") P("5" | "7."), and P(7) is P("7") without "7."."""
+    own = tokens("[[", ("7", first), (".", next_digit), ("5", {"5": 0.4, "]]": 0.3}), "]]")
+    found = await read_labels((*LABELS, "7.5"), written_slot(own, "[[7.5]]", 2))
+    assert found is not None
+    table = dict(found.probs)
+    assert (table["7"], table["7.5"]) == pytest.approx(probs)
+    assert table["10"] == pytest.approx(first.get("10", 0))
+    assert found.unknown == pytest.approx(first.get("1", 0))
+
+
+async def test_a_token_without_text_ends_no_reading() -> None:
+    """Endpoints show the end of a text as one."""
+    own = tokens("[[", ("1", {"1": 0.8}), ("0", {"": 0.5, "0": 0.25, "]]": 0.25}), "]]")
+    found = await read_labels(LABELS, written_slot(own, "[[10]]", 2))
+    assert found is not None
+    table = dict(found.probs)
+    assert (table["1"], table["10"]) == pytest.approx((0.6, 0.2))
 
 
 async def test_tokens_that_say_something_else_than_the_text_tell_nothing() -> None:
