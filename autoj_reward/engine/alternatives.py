@@ -44,7 +44,7 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
             part = mass * math.exp(logprob)
             whole = _complete(text, labels, begun)
             longer = _longer(text, labels, texts)
-            if not text:  # white space alone: the label is still to come
+            if not text or (begun and not text.strip()):  # what follows cannot be asked for
                 unknown += part
                 continue
             if text == begun or not (whole or longer):
@@ -66,9 +66,10 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
 
 
 def _said(begun: str, token: bytes) -> str:
-    """The label's text with one more token; white space before a label is none of it."""
-    text = token.decode("utf-8", "replace")
-    return begun + text if begun else text.lstrip()
+    """The label's text with one more token; white space before a label is none of it, and stands
+    for itself while nothing follows."""
+    text = begun + token.decode("utf-8", "replace")
+    return text.lstrip() or text
 
 
 def _complete(text: str, labels: Sequence[str], begun: str) -> str | None:
@@ -87,7 +88,7 @@ def _complete(text: str, labels: Sequence[str], begun: str) -> str | None:
 def _longer(text: str, labels: Sequence[str], texts: Sequence[str]) -> list[str]:
     """The labels that may come of the text with the next tokens. One that is a token itself does
     not come of a shorter label's token."""
-    found = [label for label in labels if label != text and label.startswith(text)]
+    found = [label for label in labels if label != text and label.startswith(text.lstrip())]
     if text not in labels:
         return found
     return [label for label in found if not any(one.startswith(label) for one in texts)]

@@ -48,11 +48,11 @@ def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
     return tuple(WrittenToken(_bytes(one), _alternatives(one)) for one in told)
 
 
-def read_next_token(answer: dict[str, Any], queued_s: float) -> tuple[Alternatives | None, Usage]:
-    """Return the alternatives of the first token of a chat answer, None where none are told, and
-    the cost."""
-    tokens = read_tokens(answer["choices"][0])
-    return (tokens[0].alternatives if tokens else None), read_usage(answer, queued_s, 1)
+def read_next_tokens(
+    answer: dict[str, Any], queued_s: float
+) -> tuple[tuple[WrittenToken, ...], Usage]:
+    """Return the tokens of a chat answer, () where none are told, and the cost."""
+    return read_tokens(answer["choices"][0]), read_usage(answer, queued_s, 1)
 
 
 def read_top_logprobs(

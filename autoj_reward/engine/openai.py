@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.alternatives import read_labels, written_slot
-from autoj_reward.engine.answers import read_generations, read_next_token, read_top_logprobs
+from autoj_reward.engine.answers import read_generations, read_next_tokens, read_top_logprobs
 from autoj_reward.engine.base import Alternatives, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
@@ -171,7 +171,7 @@ class OpenAIEngine:
         return 0 < with_it < without
 
     async def _prompt_tokens(self, body: dict[str, Any]) -> int:
-        _, usage = await self._first(CHAT, body, read_next_token)
+        _, usage = await self._first(CHAT, body, read_next_tokens)
         return usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -246,14 +246,19 @@ class OpenAIEngine:
         messages = self._messages(prepared.prompt)
 
         async def following(text: str) -> tuple[Alternatives | None, Usage]:
-            # The judge may quote what a response says. Templates strip the white space at its end.
+            # The judge may quote what a response says. Templates strip the white space at its end:
+            # where it is a token of a label, such as that of "Response 1", the judge writes it.
             said = {"role": "assistant", "content": defuse(begun + text).rstrip()}
-            body = {"messages": [*messages, said], "max_tokens": 1, "temperature": 0, **GOING_ON}
-            body |= self._logprobs(self._top)
-            told, usage = await self._endpoint.post(CHAT, body, read_next_token)
-            if told is None:
+            space = text[len(text.rstrip()) :]
+            steps = 2 if space else 1
+            body = {"messages": [*messages, said], "max_tokens": steps, "temperature": 0}
+            body |= GOING_ON | self._logprobs(self._top)
+            tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
+            if not tokens:
                 raise _NoLogprobs
-            return told, usage
+            if space and (len(tokens) < steps or tokens[0].text != space.encode()):
+                return None, usage
+            return tokens[steps - 1].alternatives, usage
 
         return await read_labels(labels, following)
 

@@ -26,6 +26,15 @@ WHY = Candidate("Why?", "Because.")
 NEXT = {"7": 0.5, "1": 0.25, "8": 0.2}
 """What may follow `Rating: [[`, a digit a token."""
 AFTER_1 = {"0": 0.4, "]]": 0.6}
+AFTER: dict[str, list[tuple[str, dict[str, float]]]] = {
+    "[[1": [("]]", AFTER_1)],
+    "[[7": [("]]", {"]]": 0.9})],
+    "[[": [("7", NEXT)],
+    "decision is": [(" Response", {" Response": 0.6, " Tie": 0.3})],
+    "C,": [(" D", {" D": 0.9})],
+    "Response": [(" ", {" ": 0.9, ".": 0.1}), ("1", {"1": 0.75, "2": 0.25})],
+}
+"""What an endpoint that goes on with a message writes after these ends of it, a digit a token."""
 TEXT = ("Good", ".\n", "Rating", ":", " [[", "7", "]]")
 
 
@@ -61,22 +70,19 @@ class Dialect(Endpoint):
             return 400, {"error": {"message": f"top_logprobs must be at most {self.most}"}}, {}
         last = body["messages"][-1]
         begun = self.goes_on and body.get("continue_final_message")
-        if begun and last["content"].endswith("[[1"):
-            tokens, table = ["]]"], AFTER_1
-        elif begun and last["content"].endswith("[[7"):
-            tokens, table = ["]]"], {"]]": 0.9}
-        elif begun and last["content"].endswith("[["):
-            tokens, table = ["7"], NEXT
-        else:
-            tokens, table = list(self.written), NEXT
+        written = [(t, NEXT if t == "7" else {t: 0.9}) for t in self.written]
+        if begun:
+            [written, *_] = [own for end, own in AFTER.items() if last["content"].endswith(end)]
+            written = written[: body["max_tokens"]]
+        tokens = [token for token, _ in written]
         entries = [
             {
                 "token": token,
                 "logprob": -0.5,
                 "bytes": list(token.encode()),
-                "top_logprobs": told(table if token == "7" or begun else {token: 0.9}),
+                "top_logprobs": told(table),
             }
-            for token in tokens
+            for token, table in written
         ]
         size = sum(len(m["content"].split()) for m in body["messages"]) + (0 if begun else 4)
         choice = {
@@ -160,6 +166,19 @@ async def test_a_forced_slot_is_read_where_the_endpoint_goes_on(
 ) -> None:
     found = await judged(speaking(goes_on=True, written=("No verdict.",)))
     assert (found.view("rating"), found.forced) == (7, True)
+
+
+async def test_white_space_within_a_label_is_written_by_the_judge(
+    speaking: Callable[..., Dialect],
+) -> None:
+    """Chat templates strip it where a message ends: nobody could be asked for what follows."""
+    endpoint = speaking(goes_on=True, written=("No verdict.",))
+    async with asking(endpoint) as client:
+        [found] = await client.compare([("Why?", "Because.", "So.")], swap=False)
+    [order] = found.orders
+    assert order.forced and dict(order.confidence or ()) == pytest.approx(
+        {"first": 0.6 * 0.9 * 0.75, "second": 0.6 * 0.9 * 0.25, "tie": 0.3}
+    )
 
 
 async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count(
