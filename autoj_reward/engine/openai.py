@@ -268,12 +268,11 @@ class OpenAIEngine:
         if top is None:
             raise _NoLogprobs
         assert self.tokens is not None
-        found: dict[int, float] = {}
-        for i in wanted:
-            names = (f"token_id:{i}", *_spellings(self.tokens.tokenizer, i))
-            told = [top[name] for name in names if name in top]
-            found |= {i: told[0]} if told else {}
-        return found, usage
+        for name_of in (name_by_id, name_by_piece, name_by_text):
+            names = {i: name_of(self.tokens.tokenizer, i) for i in wanted}
+            if found := {i: top[name] for i, name in names.items() if name in top}:
+                return found, usage
+        return {}, usage
 
     async def check(self) -> None:
         """Each request finds out for itself whether the endpoint answers."""
@@ -282,9 +281,20 @@ class OpenAIEngine:
         await self._endpoint.close()
 
 
-def _spellings(tokenizer: Any, token: int) -> tuple[str, ...]:
-    """How endpoints name a token: vLLM with the space that decoding a SentencePiece token alone
-    leaves out, others without."""
-    piece, text = tokenizer.convert_ids_to_tokens(token), tokenizer.decode([token])
+def name_by_id(_: Any, token: int) -> str:
+    """Return the name that vLLM gives a token where it is asked for ids."""
+    return f"token_id:{token}"
+
+
+def name_by_piece(tokenizer: Any, token: int) -> str:
+    """Return the name that vLLM gives a token where it does not know of ids: with the space that
+    decoding a SentencePiece token alone leaves out."""
+    piece = tokenizer.convert_ids_to_tokens(token)
     spaces = len(piece) - len(piece.lstrip("\u2581"))
-    return (" " * spaces + text.lstrip(" "), text)
+    text = name_by_text(tokenizer, token)
+    return " " * max(spaces, len(text) - len(text.lstrip(" "))) + text.lstrip(" ")
+
+
+def name_by_text(tokenizer: Any, token: int) -> str:
+    """Return the name that other endpoints give a token."""
+    return str(tokenizer.decode([token]))

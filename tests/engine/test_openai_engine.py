@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,14 +77,6 @@ class Endpoint:
         """These answers in turn, the last one for ever."""
         left = list(answers)
         self.answer = lambda path, body: left.pop(0) if len(left) > 1 else left[0]
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
 
 
 def chat(*texts: str, **told: Any) -> Answer:
