@@ -29,7 +29,7 @@ AFTER_1 = {"0": 0.4, "]]": 0.6}
 AFTER: dict[str, list[tuple[str, dict[str, float]]]] = {
     "[[1": [("]]", AFTER_1)],
     "[[7": [("]]", {"]]": 0.9})],
-    "[[": [("7", NEXT)],
+    "[[": [("7", {})],
     "decision is": [(" Response", {" Response": 0.6, " Tie": 0.3})],
     "C,": [(" D", {" D": 0.9})],
     "Response": [(" ", {" ": 0.9, ".": 0.1}), ("1", {"1": 0.75, "2": 0.25})],
@@ -46,7 +46,7 @@ class Dialect(Endpoint):
     """A chat endpoint that may go on with an assistant's message, or tell alternatives, or not.
 
     most: log-probabilities that it takes; None: it refuses them. silent: it takes them and tells
-    none. written: the tokens of its critiques.
+    none. written: the tokens of its critiques, with 7 in the place of the rating.
     """
 
     def __init__(
@@ -60,6 +60,10 @@ class Dialect(Endpoint):
         self.goes_on, self.most, self.silent, self.written = goes_on, most, silent, written
         self.answer = self.answered
 
+    def ratings(self, body: dict[str, Any]) -> dict[str, float]:
+        """What may follow `Rating: [[`; the likeliest is written."""
+        return NEXT
+
     def answered(self, path: str, body: dict[str, Any]) -> Answer:
         assert path == "/v1/chat/completions"
         top = body.get("top_logprobs")
@@ -70,10 +74,13 @@ class Dialect(Endpoint):
             return 400, {"error": {"message": f"top_logprobs must be at most {self.most}"}}, {}
         last = body["messages"][-1]
         begun = self.goes_on and body.get("continue_final_message")
-        written = [(t, NEXT if t == "7" else {t: 0.9}) for t in self.written]
+        written = [(t, {t: 0.9}) for t in self.written]
         if begun:
             [written, *_] = [own for end, own in AFTER.items() if last["content"].endswith(end)]
             written = written[: body["max_tokens"]]
+        table = self.ratings(body)
+        rating = max(table, key=lambda digit: table[digit])
+        written = [(rating, table) if t == "7" else (t, own) for t, own in written]
         tokens = [token for token, _ in written]
         entries = [
             {

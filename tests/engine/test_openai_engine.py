@@ -68,9 +68,14 @@ class Endpoint:
         class Server(ThreadingHTTPServer):
             request_queue_size = 128  # a connection more than wait there is tried again in a second
 
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self._server_kind, self._handler = Server, Handler
+        self.listen(0)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def listen(self, port: int) -> None:
+        """Serve on a port; 0: on any that is free."""
+        self.server = self._server_kind(("127.0.0.1", port), self._handler)
+        self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def script(self, *answers: Answer) -> None:
