@@ -42,7 +42,7 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
         left = mass
         for text, (_, logprob) in zip(texts, told, strict=True):
             part = mass * math.exp(logprob)
-            whole = _complete(text, labels, begun)
+            whole = _complete(text, labels, begun.lstrip())
             longer = _longer(text, labels, texts)
             if not text or (begun and not text.strip()):  # what follows cannot be asked for
                 unknown += part

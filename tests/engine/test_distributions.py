@@ -19,7 +19,7 @@ from autoj_reward.engine.alternatives import read_labels, written_slot
 from autoj_reward.engine.base import WrittenToken
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
-from autoj_reward.types import Candidate, Judgement, Outcome
+from autoj_reward.types import Candidate, Judgement, Outcome, Usage
 from tests.engine.test_openai_engine import Answer, Endpoint
 
 WHY = Candidate("Why?", "Because.")
@@ -377,6 +377,25 @@ async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
     assert (table["7"], table["7.5"]) == pytest.approx(probs)
     assert table["10"] == pytest.approx(first.get("10", 0))
     assert found.unknown == pytest.approx(first.get("1", 0))
+
+
+async def test_white_space_of_its_own_before_a_label_is_read_past() -> None:
+    """Tokenizers that split digits off make a token of the space before one."""
+    told = {
+        "": {" ": 0.8, "7": 0.1, "\n": 0.00005},
+        " ": {"7": 0.5, "1": 0.4, " ": 0.1},
+        "1": {"0": 0.25, ".": 0.75},
+    }
+
+    async def following(text: str) -> tuple[Any, Usage]:
+        table = told[text]
+        return tuple((token.encode(), math.log(p)) for token, p in table.items()), Usage()
+
+    found = await read_labels(LABELS, following)
+    assert found is not None
+    table = dict(found.probs)
+    assert [table[n] for n in ("1", "7", "10")] == pytest.approx([0.24, 0.5, 0.08])
+    assert found.unknown == pytest.approx(0.08 + 0.00005)
 
 
 async def test_a_token_without_text_ends_no_reading() -> None:
