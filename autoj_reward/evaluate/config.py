@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from autoj_reward.config import Block, JudgeConfig, TieBreak, View
+from autoj_reward.config import Block, JudgeConfig, TieBreak, View, load_config
 from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.models.views import with_readings
 
 
 class EvaluateConfig(Block):
@@ -97,3 +99,16 @@ class BestOfFourConfig(EvaluateConfig):
 
     view: View = "expected"
     columns: dict[str, str] = Field(default_factory=dict)
+
+
+C = TypeVar("C", PairsConfig, SelectionConfig, RankingConfig, BestOfFourConfig)
+
+
+def load_evaluation(kind: type[C], path: str | None, sets: Sequence[str]) -> C:
+    """As `load_config`, with a judge that reads what the view needs where responses are rated."""
+    config = load_config(kind, path, sets)
+    if isinstance(config, PairsConfig) and config.protocol == "pairwise":
+        return config
+    rules = config.tie_break if isinstance(config, SelectionConfig) else ()
+    judge = with_readings(config.judge, config.view, "choose", rules)
+    return config.model_copy(update={"judge": judge})
