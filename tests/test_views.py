@@ -1,9 +1,11 @@
-"""A view that the judge cannot give is refused wherever a view is named, before a row is judged."""
+"""Views: one that the judge cannot give is refused wherever a view is named, before a row is
+judged, and a judgement without its number is a failure."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -15,14 +17,18 @@ import yaml
 
 from autoj_reward.cli import main
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig, PartConfig, RewardConfig
+from autoj_reward.config import FailureConfig, JudgeConfig, PartConfig, RewardConfig
 from autoj_reward.edge.http import make_app
 from autoj_reward.engine.endpoint import TINY
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.evaluate.results import load
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.trl import GRPOReward
 from tests.edge.test_service import free_port
 from tests.engine.test_distributions import Dialect
+from tests.engine.test_openai_engine import Answer
 from tests.evaluate_rows import pair, write
+from tests.rollouts.test_job import read
 
 Judge = dict[str, Any]
 Door = Callable[[Path, Judge, str], str]
@@ -171,3 +177,64 @@ def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
     assert f"Set {DOORS[door]} to rating" in said
     asked = [body["messages"] for _, body, _ in endpoint.requests]
     assert asked and all(messages[0] == TINY[0] for messages in asked)  # the first contact alone
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Dialect]:
+    """Tells alternatives, but not of what it writes about `zzz`."""
+    made = Dialect()
+
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        status, told, headers = made.answered(path, body)
+        if "zzz" in str(body["messages"]):
+            told["choices"][0]["logprobs"] = None
+        return status, told, headers
+
+    made.answer = answer
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_missing_numbers_stand_in_a_trainers_log_and_budget(endpoint: Dialect) -> None:
+    judge = JudgeConfig(kind="openai", model="m", base_url=endpoint.url)
+    metrics: dict[str, Any] = {}
+    log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
+    with RewardModel(RewardConfig(judge=judge, failures=FailureConfig(budget=0.5))) as model:
+        reward = GRPOReward(model).judge_sync
+        found = reward(["q"] * 4, ["a", "zzz", "c", "d"], **log)
+        assert [value is None for value in found] == [False, True, False, False]
+        assert (metrics["judge/no_number"], metrics["judge/ok"]) == (0.25, 0.75)
+        assert metrics["judge_outcome"] == ["ok", "no_number", "ok", "ok"]
+        lost = [f"zzz {n}" for n in range(40)]
+        with pytest.raises(BudgetExceeded, match=r"x no_number: the judge gave no expected number"):
+            reward(["q"] * 40, lost, **log)
+
+
+def test_missing_numbers_stand_in_a_jobs_results(endpoint: Dialect, tmp_path: Path) -> None:
+    judge = {"kind": "openai", "model": "m", "base_url": endpoint.url}
+    rows = write(tmp_path / "in.jsonl", [{"query": "q", "responses": ["zzz", "a"]}])
+    config = {"input": rows, "output": str(tmp_path / "out"), "judge": judge, "view": "expected"}
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    with redirect_stderr(StringIO()) as said:
+        assert main(["best-of-n", "--config", str(path)]) == 0
+    assert "1 of 2 judgements ok (1 no_number)" in said.getvalue()
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["outcomes"]["no_number"], summary["outcomes"]["ok"]) == (1, 1)
+    [selection] = read(tmp_path / "out" / "selections.jsonl")
+    assert (selection["index"], selection["rule"]) == (1, "expected")
+    lost = read(tmp_path / "out" / "judgements.jsonl")[0]
+    assert (lost["outcome"], lost["expected"]) == ("no_number", None)
+    assert lost["reason"].startswith("the judge gave no expected number beside its rating 7")
+
+
+def test_missing_numbers_stand_in_an_evaluations_result(endpoint: Dialect, tmp_path: Path) -> None:
+    row = {"id": 1, "prompt": "q", "subset": "Math", "chosen": ["a"], "rejected": ["zzz", "c", "d"]}
+    data = write(tmp_path / "b.jsonl", [row])
+    judge = f"judge={{kind: openai, model: m, base_url: '{endpoint.url}'}}"
+    task = ["best-of-four", "--data", data, "--json", str(tmp_path / "o.json")]
+    assert main(["evaluate", *task, "--set", judge, "--set", "view=expected"]) == 0
+    found = load(str(tmp_path / "o.json"))
+    assert found["cost"]["outcomes"] == {"ok": 3, "no_number": 1}
+    assert found["groups"]["Math"]["abstained"] == 1
