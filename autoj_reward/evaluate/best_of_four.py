@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.config import load_config
 from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import BestOfFourConfig, load_evaluation
+from autoj_reward.evaluate.config import BestOfFourConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
@@ -70,8 +71,9 @@ class Spread:
 
 def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]) -> int:
     """Accuracy by subset, and their mean."""
-    checked = load_evaluation(BestOfFourConfig, config, sets)
+    checked = load_config(BestOfFourConfig, config, sets)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from autoj_reward.config import Block, JudgeConfig, TieBreak, View, load_config
+from autoj_reward.config import Block, JudgeConfig, TieBreak, View
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.models.views import with_readings
 
@@ -104,9 +103,8 @@ class BestOfFourConfig(EvaluateConfig):
 C = TypeVar("C", PairsConfig, SelectionConfig, RankingConfig, BestOfFourConfig)
 
 
-def load_evaluation(kind: type[C], path: str | None, sets: Sequence[str]) -> C:
-    """As `load_config`, with a judge that reads what the view needs where responses are rated."""
-    config = load_config(kind, path, sets)
+def with_view_read(config: C) -> C:
+    """Return the config with a judge that reads what the view needs, where responses are rated."""
     if isinstance(config, PairsConfig) and config.protocol == "pairwise":
         return config
     rules = config.tie_break if isinstance(config, SelectionConfig) else ()

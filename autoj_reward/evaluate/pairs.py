@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
+from autoj_reward.config import load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
-from autoj_reward.evaluate.config import PairsConfig, load_evaluation
+from autoj_reward.evaluate.config import PairsConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import joint as joint_verdict
@@ -45,8 +46,9 @@ def eval_p(
     sets: Sequence[str],
 ) -> int:
     """Eval-P: agreement and consistency by group (paper, Table 1 and Figure 4)."""
-    checked = load_evaluation(PairsConfig, config, sets)
+    checked = load_config(PairsConfig, config, sets)
     require_own(result, checked, config, data, verdicts, swapped_verdicts)
+    checked = with_view_read(checked)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -69,8 +71,9 @@ def eval_p(
 
 def pairs(data: str, form: str, result: str, config: str | None, sets: Sequence[str]) -> int:
     """Labelled pairs in another benchmark's form."""
-    checked = load_evaluation(PairsConfig, config, sets)
+    checked = load_config(PairsConfig, config, sets)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     return _judged(form, data, result, checked)
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import RankingConfig, load_evaluation
+from autoj_reward.evaluate.config import RankingConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
 from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
 from autoj_reward.evaluate.results import Cost, beside, claimed, journal_path, require_own, save
@@ -43,8 +44,9 @@ def ranking(
     sets: Sequence[str],
 ) -> int:
     """Correlation of a judge's ranking of systems with a leaderboard's."""
-    checked = load_evaluation(RankingConfig, config, sets)
+    checked = load_config(RankingConfig, config, sets)
     require_own(result, checked, config, data, leaderboard, table)
+    checked = with_view_read(checked)
     with claimed(result, table or checked.judge):
         return _ranked(checked, data, leaderboard, table, result)
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
-from autoj_reward.evaluate.config import SelectionConfig, load_evaluation
+from autoj_reward.evaluate.config import SelectionConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured
@@ -56,8 +57,9 @@ def eval_r(
     sets: Sequence[str],
 ) -> int:
     """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
-    checked = load_evaluation(SelectionConfig, config, sets)
+    checked = load_config(SelectionConfig, config, sets)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     for name, role in ((scores, "--scores"), (grades, "--grades")):
         _require_scores(rows, name, role, data)
