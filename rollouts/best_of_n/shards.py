@@ -29,7 +29,6 @@ from autoj_reward.io.files import write_json
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
-from autoj_reward.models.settings import limits_shared
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.counts import Counts
@@ -151,7 +150,7 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
         cluster.require_room(config.judge, policy)
         judge = config.judge.on_replicas and cluster.deploy_judge(config.judge).shared(workers)
         asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
-        made_of = of_worker(config, workers), Deployed(judge or None, asked or None)
+        made_of = _elsewhere(config), Deployed(judge or None, asked or None)
         stages: list[Any] = [Sampling, Judging] if policy else [Judging]
         items: list[Given] = [(shard, {}) for shard in shards]
         for _ in through(items, stages, made_of, workers):
@@ -160,12 +159,11 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
         cluster.close()
 
 
-def of_worker(config: BestOfNConfig, workers: int) -> BestOfNConfig:
-    """The config for one of so many workers, which have another working directory."""
+def _elsewhere(config: BestOfNConfig) -> BestOfNConfig:
+    """The config as a process with another working directory reads it."""
     source, output = Path(config.input), config.output.absolute()
     place = str(source.absolute()) if source.exists() else config.input
-    judge = limits_shared(config.judge, workers)
-    return config.model_copy(update={"input": place, "output": output, "judge": judge})
+    return config.model_copy(update={"input": place, "output": output})
 
 
 class _Stage:
