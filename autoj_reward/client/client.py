@@ -105,6 +105,11 @@ class RewardClient:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether the judge was asked anything, if only what it can give."""
+        return self.backend.judge in self._views
+
     async def views(self) -> frozenset[View]:
         """Return the numbers that the judge gives. An endpoint is asked once what it can; a finding
         in the journal counts, whoever asked.
@@ -145,8 +150,6 @@ class RewardClient:
             for s in range(k)
         ]
         answers = await self.judge(items, view)
-        if view == "expected":
-            self._require_told(answers)
         found = [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
         if view is None:
             return found
@@ -167,7 +170,7 @@ class RewardClient:
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
         """ConfigError if the judge has told no probabilities so far, and these need them."""
-        lacking = [own.lacks("expected") for own in answers if own.ok]
+        lacking = [own.lacks("expected") for own in answers if own.rating]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
             raise ConfigError(
@@ -209,7 +212,10 @@ class RewardClient:
                 await asyncio.wait(elsewhere.values())
             done = {i: f for i, f in elsewhere.items() if not (f.cancelled() or f.exception())}
             answers |= {i: f.result() for i, f in done.items()}
-        return [answers[item] for item in items]
+        found = [answers[item] for item in items]
+        if view == "expected":
+            self._require_told(found)
+        return found
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         if self._closed:

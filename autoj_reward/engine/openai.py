@@ -22,7 +22,6 @@ from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.logs import LOG
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt, broken_up, defuse
@@ -102,7 +101,6 @@ class OpenAIEngine:
             raise EngineUnavailable(
                 f"{error}. Start the endpoint, or correct base_url; start_s is how long to wait"
             ) from error
-        LOG.info("%s: distributions: %s", self._endpoint.address(""), self.abilities.about)
         return {
             "top": self._top,
             "goes_on": self._goes_on,

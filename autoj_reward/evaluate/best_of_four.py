@@ -18,7 +18,7 @@ import numpy as np
 from autoj_reward.config import load_config
 from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import BestOfFourConfig
+from autoj_reward.evaluate.config import BestOfFourConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
@@ -73,6 +73,7 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
     """Accuracy by subset, and their mean."""
     checked = load_config(BestOfFourConfig, config, sets)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
@@ -88,7 +89,8 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
 
         total = sum(len(row.responses) for row in choices)
         asked = ((row, _candidates(row)) for row in choices)
-        rate_each(checked.judge, journal_path(checked, result), asked, done, "rating", total)
+        journal, view = journal_path(checked, result), checked.view
+        rate_each(checked.judge, journal, asked, done, "rating", total, view)
         content = figures(rows, checked.draws)
     content["cost"] = cost.figures()
     save(result, "best-of-four", checked, checked.judge, {"data": data}, content)

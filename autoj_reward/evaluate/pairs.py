@@ -14,7 +14,7 @@ from autoj_reward.config import load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
-from autoj_reward.evaluate.config import PairsConfig
+from autoj_reward.evaluate.config import PairsConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import joint as joint_verdict
@@ -48,6 +48,7 @@ def eval_p(
     """Eval-P: agreement and consistency by group (paper, Table 1 and Figure 4)."""
     checked = load_config(PairsConfig, config, sets)
     require_own(result, checked, config, data, verdicts, swapped_verdicts)
+    checked = with_view_read(checked)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -72,6 +73,7 @@ def pairs(data: str, form: str, result: str, config: str | None, sets: Sequence[
     """Labelled pairs in another benchmark's form."""
     checked = load_config(PairsConfig, config, sets)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     return _judged(form, data, result, checked)
 
 
@@ -121,7 +123,7 @@ def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Do
         done(pair, Said(verdict, judgements=tuple(found), gap=gap))
 
     asked, journal = ((pair, sides(pair)) for pair in pairs), journal_path(config, result)
-    rate_each(config.judge, journal, asked, told, "rating", 2 * len(pairs))
+    rate_each(config.judge, journal, asked, told, "rating", 2 * len(pairs), config.view)
 
 
 def _judged(task: str, data: str, result: str, config: PairsConfig) -> int:

@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import RankingConfig
+from autoj_reward.evaluate.config import RankingConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
 from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
 from autoj_reward.evaluate.results import Cost, beside, claimed, journal_path, require_own, save
@@ -46,6 +46,7 @@ def ranking(
     """Correlation of a judge's ranking of systems with a leaderboard's."""
     checked = load_config(RankingConfig, config, sets)
     require_own(result, checked, config, data, leaderboard, table)
+    checked = with_view_read(checked)
     with claimed(result, table or checked.judge):
         return _ranked(checked, data, leaderboard, table, result)
 
@@ -108,7 +109,7 @@ def rate(
         for place, text in enumerate(instructions)
     )
     journal = journal_path(config, result)
-    rate_each(config.judge, journal, asked, done, "rating systems", ratings.size)
+    rate_each(config.judge, journal, asked, done, "rating systems", ratings.size, config.view)
     return ratings, cost
 
 

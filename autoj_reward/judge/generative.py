@@ -16,7 +16,7 @@ from autoj_reward.judge.criteria import criteria_digest, with_criteria
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
 from autoj_reward.models import CRITERIA, ResolvedModel, frequency_penalty, ratings_tie
-from autoj_reward.models.views import views_of
+from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.parse import (
     ParsedRating,
     ParsedVerdict,
@@ -89,6 +89,11 @@ class GenerativeJudge:
     def views(self) -> frozenset[View]:
         """The numbers that this judge gives; of an endpoint, once `contact` has returned."""
         return views_of(self.config, self.engine.abilities)
+
+    @property
+    def distributions(self) -> str:
+        """Where label probabilities come from, for a log."""
+        return distributions_of(self.config, self.engine.abilities)
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask an endpoint what it can, unless `known` says; return what is known then. Raises

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -217,13 +216,12 @@ async def test_probabilities_that_stay_away_at_the_first_answer_end_the_run(
 
 
 async def test_what_an_endpoint_can_is_found_out_once_and_kept(
-    speaking: Callable[..., Dialect], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
-    with caplog.at_level(logging.INFO, "autoj_reward"):
-        async with asking(endpoint, journal) as client:
-            await client.rate([WHY])
-    assert "distributions: a request of one token at the slot" in caplog.text
+    async with asking(endpoint, journal) as client:
+        await client.rate([WHY])
+        assert client.backend.distributions == "a request of one token at the slot"
     first = len(endpoint.requests)
     async with asking(endpoint, journal) as client:  # all is on record: nobody is asked
         await client.rate([WHY])
