@@ -22,19 +22,19 @@ from typing import Any
 from aiohttp import web
 
 RATING = 7
-CRITIQUE = f"""The response answers the question that the user asked, and its tone is friendly and \
-clear. It names the two causes that matter most, and the order in which it explains them makes the \
-text easy to follow. However, there are a few points where it falls short:
+CRITIQUE = f"""The response answers the question that the user asked, and its tone is friendly \
+and clear. It names the two causes that matter most, and the order in which it explains them makes \
+the text easy to follow. However, there are a few points where it falls short:
 
 1. It states that one cause is "always" the main one, without a reason or an example; a reader who \
 has seen the opposite would not be convinced.
-2. The steps in the second paragraph are sound, but it is not said how long each of them takes, nor \
-how one would notice that it has worked.
+2. The steps in the second paragraph are sound, but it is not said how long each of them takes, \
+nor how one would notice that it has worked.
 3. The last sentence repeats the first one and adds nothing new.
 
-The response would be better with one concrete example, a rough estimate of the time for each step, \
-and a shorter ending. Overall it is helpful and accurate, although it leaves out details that the \
-user would need.
+The response would be better with one concrete example, a rough estimate of the time for each \
+step, and a shorter ending. Overall it is helpful and accurate, although it leaves out details \
+that the user would need.
 
 Rating: [[{RATING}]]"""
 RATING_PROBS = {7: 0.62, 8: 0.21, 6: 0.12, 5: 0.03, 9: 0.01}
