@@ -15,6 +15,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from pydantic import Field
@@ -26,6 +27,8 @@ from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled
 
 OURS = next(iter(PEERS))
+CLIENTS = ("aiohttp", "openai", "httpx")
+"""Packages whose versions the report tells."""
 TOPS = (0, 20)
 """Alternatives of each token that peers ask for."""
 SIZES = (0, 5, 20)
@@ -59,26 +62,21 @@ def measure(config: PeersConfig) -> list[dict[str, Any]]:
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Medians over the rounds. cpu_ratio, wall_ratio: of this package to the peer, the median of
-    the rounds' own ratios."""
+    """Medians over the rounds of each peer and number of alternatives. cpu_ratio, wall_ratio: of
+    this package to the peer, the median of the rounds' own ratios."""
+    runs: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        runs.setdefault((row["top"], row["peer"]), []).append(row)
     found = []
-    for top in dict.fromkeys(row["top"] for row in rows):
-        for name in dict.fromkeys(row["peer"] for row in rows):
-
-            def each(peer: str, field: str, top: int = top) -> list[float]:
-                own = [row for row in rows if (row["top"], row["peer"]) == (top, peer)]
-                return [row[field] for row in sorted(own, key=lambda row: row["round"])]
-
-            def ratio(field: str, name: str = name) -> float:
-                pairs = zip(each(OURS, field), each(name, field), strict=True)
-                return statistics.median(ours / theirs for ours, theirs in pairs)
-
-            fields = ("cpu_s", "wall_s", "start_cpu_s")
-            found.append(
-                {"top": top, "peer": name, "rounds_cpu_s": each(name, "cpu_s")}
-                | {field: statistics.median(each(name, field)) for field in fields}
-                | {"cpu_ratio": ratio("cpu_s"), "wall_ratio": ratio("wall_s")}
-            )
+    for (top, name), own in runs.items():
+        pairs = list(zip(runs[top, OURS], own, strict=True))
+        figure = {"top": top, "peer": name, "rounds_cpu_s": [row["cpu_s"] for row in own]}
+        for kind in ("cpu", "wall"):
+            ratios = [ours[f"{kind}_s"] / theirs[f"{kind}_s"] for ours, theirs in pairs]
+            figure[f"{kind}_ratio"] = statistics.median(ratios)
+        for field in ("cpu_s", "wall_s", "start_cpu_s"):
+            figure[field] = statistics.median(row[field] for row in own)
+        found.append(figure)
     return found
 
 
@@ -111,7 +109,8 @@ def render(found: dict[str, Any]) -> str:
         ("The one who asks", tabled(rows, COLUMNS), note),
         ("Answers", tabled(found["answers"], BYTES), size),
     ]
-    return report("Asking an endpoint", found, sections)
+    clients = ", ".join(f"{name} {number}" for name, number in found["clients"].items())
+    return report("Asking an endpoint", found, sections, f"HTTP by {clients}.")
 
 
 def study(run: Study[PeersConfig]) -> str:
@@ -120,8 +119,9 @@ def study(run: Study[PeersConfig]) -> str:
     answers = [
         {"top": top, "bytes": len(answer(top)), "times": len(answer(top)) / least} for top in SIZES
     ]
-    found = {"rounds": rows, "figures": figures(rows), "answers": answers}
-    return run.write("peers", found | {"tokens": len(tokens())}, render)
+    found: dict[str, Any] = {"rounds": rows, "figures": figures(rows), "answers": answers}
+    found |= {"tokens": len(tokens()), "clients": {name: version(name) for name in CLIENTS}}
+    return run.write("peers", found, render)
 
 
 main = command(PeersConfig, study)
