@@ -15,6 +15,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Candidate
 from experiments.speed.peers.asker import Rate, Read, Work
 
+TIMEOUT_S = 600.0
 _RATING = re.compile(r"Rating: \[\[(\d+)\]\]")
 
 
@@ -25,7 +26,9 @@ async def opened(work: Work) -> AsyncIterator[Rate]:
     template = fmt.texts[fmt.slot("single").template]
     options: dict[str, Any] = {"logprobs": True, "top_logprobs": work.top} if work.top else {}
     free = asyncio.Semaphore(work.in_flight)
-    async with AsyncOpenAI(base_url=work.address, api_key="none") as client:
+    # By default 5 s to connect, which pass while a busy loop reads the answers before.
+    opening = AsyncOpenAI(base_url=work.address, api_key="none", timeout=TIMEOUT_S)
+    async with opening as client:
 
         async def one(row: Candidate) -> Read:
             prompt = template.replace("{query}", row.query).replace("{response}", row.response)
