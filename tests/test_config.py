@@ -53,6 +53,7 @@ from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.jobs import JobSpeedConfig
+from experiments.speed.peers.__main__ import PeersConfig
 from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
@@ -116,6 +117,7 @@ KINDS: dict[str, type[Block]] = {
     "routing": RoutingConfig,
     "client_time": ClientTimeConfig,
     "job_speed": JobSpeedConfig,
+    "peers": PeersConfig,
     "rendering": RenderingConfig,
     "selection_budget": SelectionBudgetConfig,
 }

@@ -16,7 +16,12 @@ from typing import Any, TypeVar
 
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.alternatives import read_labels, written_slot
-from autoj_reward.engine.answers import read_generations, read_next_token, read_top_logprobs
+from autoj_reward.engine.answers import (
+    read_generations,
+    read_next_token,
+    read_top_logprobs,
+    read_whole_generation,
+)
 from autoj_reward.engine.base import Alternatives, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
@@ -131,7 +136,7 @@ class OpenAIEngine:
             found, _ = await self._first(COMPLETIONS, body, read_top_logprobs)
             return found is not None, False
         body |= {"messages": TINY, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
-        [answer] = await self._first(CHAT, body, read_generations)
+        answer = await self._first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
     async def _first(
