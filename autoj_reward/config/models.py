@@ -61,8 +61,12 @@ class EngineConfig(Block):
 
     @model_validator(mode="after")
     def _endpoint(self) -> EngineConfig:
-        if (self.kind == "openai") != (self.base_url is not None):
+        if self.kind == "openai" and self.base_url is None:
             raise ValueError("base_url is for kind: openai, which needs it")
+        # Beside a kind that was written it is a leftover. Alone it more likely lacks its kind, and
+        # the judge would be another model altogether.
+        if self.base_url is not None and "kind" not in self.model_fields_set:
+            raise ValueError("base_url is for kind: openai: set kind")
         return self
 
     @property
@@ -156,11 +160,6 @@ class JudgeConfig(EngineConfig):
             raise ValueError(
                 f"critiques is {self.critiques} at temperature 0, which gives the same critique "
                 "each time: set a temperature, for example 0.7"
-            )
-        if self.cuts_prompts and self.max_tokens >= self.max_model_len:
-            raise ValueError(
-                f"max_tokens {self.max_tokens} leaves no room for the prompt in max_model_len "
-                f"{self.max_model_len}"
             )
         return self
 

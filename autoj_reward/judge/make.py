@@ -7,7 +7,6 @@ from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
-from autoj_reward.judge.thinking import require_room
 from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, Thinking
 
@@ -63,7 +62,6 @@ def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
     if isinstance(fmt, ScalarFormat):
         return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
     wrapper = format_and_wrapper(config)[1]
-    require_room(config, fmt)
     engine = make_engine(config, model, wrapper, fmt.thinking)
     return GenerativeJudge(config, fmt, engine, name, ratings_tie(config))
 
