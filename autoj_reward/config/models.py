@@ -117,7 +117,7 @@ class JudgeConfig(EngineConfig):
 
     format: a judge format of the package, a path to a format file, or `auto` (by model name).
         `scalar` makes the model a scalar reward model that reads its own chat template; of the
-        keys below only `over_long` and `serve` then count.
+        keys below only `max_text_chars`, `over_long` and `serve` then count.
     wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
     critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
     critique: False asks for the rating right after the prompt: one token instead of hundreds.

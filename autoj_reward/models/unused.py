@@ -12,7 +12,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from autoj_reward.config import Block, EngineConfig, JudgeConfig, JudgedConfig, check
+from autoj_reward.config import (
+    Block,
+    EngineConfig,
+    JudgeConfig,
+    JudgedConfig,
+    PolicyConfig,
+    check,
+)
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG
@@ -32,7 +39,8 @@ class Answerer(StrEnum):
     TOKENS = "kind openai with a tokenizer"
     CHAT = "kind openai without a tokenizer"
     FAKE = "kind fake"
-    FAKE_ALONE = "kind fake of a policy or teacher"
+    FAKE_POLICY = "kind fake of a policy"
+    FAKE_TEACHER = "kind fake of a teacher"
     SERVICE = "a running service"
 
 
@@ -40,7 +48,7 @@ EVERY = frozenset(Answerer)
 VLLM = frozenset({Answerer.VLLM})
 REPLICAS = VLLM | {Answerer.TRANSFORMERS}
 ENDPOINTS = frozenset({Answerer.TOKENS, Answerer.CHAT})
-SCRIPTS = frozenset({Answerer.FAKE, Answerer.FAKE_ALONE})
+UNSHARED = frozenset({Answerer.FAKE_POLICY, Answerer.FAKE_TEACHER})
 SAMPLES = VLLM | ENDPOINTS
 WRITES = SAMPLES | {Answerer.FAKE}
 
@@ -49,11 +57,11 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "revision": REPLICAS,
     "dtype": REPLICAS,
     "quantization": VLLM,
-    "max_model_len": REPLICAS | SCRIPTS | {Answerer.TOKENS},
+    "max_model_len": REPLICAS | UNSHARED | {Answerer.TOKENS, Answerer.FAKE},
     "tensor_parallel": VLLM,
     "gpu_memory_utilization": VLLM,
     "kv_cache_gib": VLLM,
-    "max_sequences": EVERY - {Answerer.FAKE_ALONE},  # sets how many candidates are in flight, too
+    "max_sequences": EVERY - UNSHARED,  # sets how many candidates are in flight, too
     "max_batched_tokens": VLLM,
     "trust_remote_code": REPLICAS,
     "base_url": ENDPOINTS,
@@ -62,7 +70,7 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "requests_per_minute": ENDPOINTS,
     "tokens_per_minute": ENDPOINTS,
     "tokenizer": frozenset({Answerer.TOKENS}),
-    "script": SCRIPTS,
+    "script": frozenset({Answerer.FAKE, Answerer.FAKE_TEACHER}),
     "wrapper": VLLM | {Answerer.TOKENS},
     "critique": WRITES,
     "direct": WRITES,
@@ -71,7 +79,7 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "temperature": WRITES | {Answerer.SERVICE},  # several critiques need one, whoever answers
     "top_p": SAMPLES,
     "frequency_penalty": SAMPLES,
-    "max_tokens": SAMPLES | SCRIPTS,
+    "max_tokens": WRITES | UNSHARED,
     "thinking_tokens": WRITES,
     "seed": SAMPLES,
     "criteria": WRITES | {Answerer.SERVICE},  # at a service: the rows need not bring them
@@ -81,24 +89,13 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "serve.max_replicas": REPLICAS,
     "serve.num_gpus": REPLICAS,
     "serve.num_cpus": REPLICAS,
-    "serve.max_ongoing": EVERY - {Answerer.FAKE_ALONE},
+    "serve.max_ongoing": EVERY - UNSHARED,
 }
-"""Who uses a key, by its path in the block of a judge, policy or teacher; everybody uses the rest."""
-OF_TEXT = frozenset(
-    [
-        "wrapper",
-        "critique",
-        "direct",
-        "distribution",
-        "critiques",
-        "temperature",
-        "top_p",
-        "frequency_penalty",
-        "max_tokens",
-        "thinking_tokens",
-        "seed",
-        "criteria",
-    ]
+"""Who uses a key, by its path in the block of a judge, policy or teacher. All use the others."""
+OF_TEXT = (
+    frozenset(JudgeConfig.model_fields)
+    - frozenset(EngineConfig.model_fields)
+    - {"format", "max_text_chars", "over_long", "serve"}
 )
 """Keys of a judge that writes, so of no scalar reward model."""
 
@@ -188,8 +185,9 @@ def _answerer(config: EngineConfig, has_service: bool) -> Answerer:
         return Answerer.SERVICE
     if config.kind == "openai":
         return Answerer.TOKENS if config.tokenizer else Answerer.CHAT
-    if config.kind == "fake":
-        return Answerer.FAKE if isinstance(config, JudgeConfig) else Answerer.FAKE_ALONE
+    if config.kind == "fake" and not isinstance(config, JudgeConfig):
+        is_policy = isinstance(config, PolicyConfig)
+        return Answerer.FAKE_POLICY if is_policy else Answerer.FAKE_TEACHER
     return Answerer(f"kind {config.kind}")
 
 
