@@ -26,15 +26,16 @@ SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Rate query and response of every row."""
-    from autoj_reward.config import ScoreConfig, load_config
+    from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import rating_inputs
     from autoj_reward.io.rows import texts
     from autoj_reward.models import context_asked, critiques_of
+    from autoj_reward.models.unused import load_run
     from autoj_reward.select.aggregate import mean_of_critiques
     from autoj_reward.types import Candidate
 
     require_own((source, config), output)
-    checked = load_config(ScoreConfig, config, sets)
+    checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "single")
     critiques = critiques_of(checked.judge)
 
@@ -52,14 +53,15 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Compare response_1 and response_2 of every row."""
-    from autoj_reward.config import ScoreConfig, load_config
+    from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import joint
     from autoj_reward.io.rows import texts
     from autoj_reward.models import context_asked
+    from autoj_reward.models.unused import load_run
     from autoj_reward.types import Contest
 
     require_own((source, config), output)
-    checked = load_config(ScoreConfig, config, sets)
+    checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
 
     def inputs(row: TextRow) -> list[JudgeInput]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from autoj_reward.config import JudgeConfig, OverLong
+from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.alternatives import read_labels, written_slot
 from autoj_reward.engine.answers import (
     read_generations,
@@ -27,7 +27,6 @@ from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt, broken_up, defuse
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -51,17 +50,22 @@ class OpenAIEngine:
 
     def __init__(
         self,
-        config: JudgeConfig,
+        config: EngineConfig,
         wrapper: str,
         marks: Sequence[str] = (),
+        *,
+        at_once: int,
+        deadline_s: float,
+        asks_logprobs: bool = True,
         first_pause_s: float = 0.5,
     ) -> None:
-        """marks: those of the judge's thinking block. first_pause_s: wait before a request is sent
-        for the second time; it doubles from one attempt to the next."""
+        """marks: those of the judge's thinking block. at_once: requests in flight. deadline_s:
+        seconds that one request may take, retries included. asks_logprobs: whether they are wanted.
+        first_pause_s: wait before a request is sent for the second time; it doubles from one
+        attempt to the next."""
         self.config, self.wrapper, self.marks = config, wrapper, marks
-        self._endpoint = Endpoint(
-            config, max_ongoing(config, 0), config.serve.deadline_s, first_pause_s
-        )
+        self._asks_logprobs = asks_logprobs
+        self._endpoint = Endpoint(config, at_once, deadline_s, first_pause_s)
         self.tokens: PromptTokenizer | None = None
         self._top = TOP[0] if config.tokenizer else 0
         self._goes_on = False
@@ -115,7 +119,7 @@ class OpenAIEngine:
     async def _first_request(self, sampling: Sampling, is_known: bool) -> bool:
         """Send a request of two words by the parameters of a judgement, and ask for as many
         log-probabilities as the endpoint tells; return whether the model thought first."""
-        most = 0 if self.config.distribution is False else TOP[0]
+        most = TOP[0] if self._asks_logprobs else 0
         sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
         for top in sizes:
             try:

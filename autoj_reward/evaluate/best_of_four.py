@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.config import load_config
 from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig, with_view_read
@@ -27,6 +26,7 @@ from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Stream
 from autoj_reward.models import context_asked
+from autoj_reward.models.unused import load_run
 from autoj_reward.types import Candidate, Judgement
 
 TIES = "Ties"
@@ -69,9 +69,11 @@ class Spread:
     above_wrong: float
 
 
-def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]) -> int:
+def best_of_four(
+    data: str, result: str, config: str | None, sets: Sequence[str], strict: bool
+) -> int:
     """Accuracy by subset, and their mean."""
-    checked = load_config(BestOfFourConfig, config, sets)
+    checked = load_run(BestOfFourConfig, config, sets, strict)
     require_own(result, checked, config, data)
     checked = with_view_read(checked)
     require_protocol(checked.judge, "single")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
@@ -26,6 +25,7 @@ from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.spool import Spool
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of
+from autoj_reward.models.unused import load_run
 from autoj_reward.select.choose import Compare, choose
 from autoj_reward.select.race import Ask
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
@@ -55,9 +55,10 @@ def eval_r(
     result: str,
     config: str | None,
     sets: Sequence[str],
+    strict: bool,
 ) -> int:
     """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
-    checked = load_config(SelectionConfig, config, sets)
+    checked = load_run(SelectionConfig, config, sets, strict)
     require_own(result, checked, config, data)
     checked = with_view_read(checked)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
