@@ -10,7 +10,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.extras import EXTRAS, from_extras
 from tests.test_imports import ROOT, SOURCES, imported, name_of
 
-CLIENT = {"aiohttp", "httpx", "pydantic", "pydantic_core", "tqdm", "yaml"}
+CLIENT = {"aiohttp", "pydantic", "pydantic_core", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
 OPTIONAL = {"areal", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "verifiers", "verl"}
 """Where it runs inside them, or beside a GPU stack that brings them."""
@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 def test_the_client_is_few_packages() -> None:
     names = {line.partition(">")[0] for line in PROJECT["dependencies"]}
-    assert names == {"aiohttp", "httpx", "pydantic", "pyyaml", "tqdm"}
+    assert names == {"aiohttp", "pydantic", "pyyaml", "tqdm"}
     assert EXTRAS.keys() <= PROJECT["optional-dependencies"].keys()
 
 

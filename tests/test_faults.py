@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import struct
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,11 +18,11 @@ import pytest
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import HttpBackend, _busy
+from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge, open_service
-from autoj_reward.config import JudgeConfig, ServiceConfig
+from autoj_reward.config import JudgeConfig, ReplicaConfig, ServiceConfig
 from autoj_reward.edge.http import make_app
-from autoj_reward.errors import EngineError, JournalError
+from autoj_reward.errors import ConfigError, EngineError, JournalError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
@@ -97,7 +98,7 @@ async def served(faults: Sequence[Fault]) -> asyncio.Server:
     async def answer(reader: asyncio.StreamReader, writer: Writer) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if head.startswith(b"GET"):
-            body = b'{"judge": "raw"}'
+            body = b'{"judge": "raw", "scale": [1, 10], "in_flight": 7}'
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n")
             writer.write(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         else:
@@ -171,23 +172,121 @@ async def test_a_journal_that_cannot_be_written_stops_the_caller(tmp_path: Path)
     journal.close()
 
 
-@pytest.mark.parametrize(
-    ("asked", "seconds"),
-    [
-        ("", 0.0),
-        ("0", 0.0),
-        ("7", 7.0),
-        ("3600", 60.0),
-        ("9" * 400, 60.0),
-        ("-5", 0.0),
-        ("1.5", 0.0),
-        ("nan", 0.0),
-        ("Wed, 21 Oct 2099 07:28:00 GMT", 0.0),  # by which clock?
-    ],
-)
-def test_how_long_a_busy_service_asks_to_wait(asked: str, seconds: float) -> None:
-    answer = httpx.Response(503, headers={"Retry-After": asked})
-    assert _busy("http://service", answer).retry_after_s == seconds
+async def test_a_busy_service_is_left_alone_for_as_long_as_it_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    at_once = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await at_once(0)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+
+    async def later(writer: Writer, items: Items) -> None:
+        writer.write(b"HTTP/1.1 520 Odd\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n")
+
+    found = await judged([later])
+    assert [j.view("rating") for j in found] == [1, 2, 3]
+    assert 7.0 in pauses
+
+
+def changed(**change: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda judgement: judgement["rating"].update(change)
+
+
+UNSOUND: dict[str, Callable[[dict[str, Any]], None]] = {
+    "nan": changed(value=math.nan),
+    "infinite": changed(expected=math.inf),
+    "off the scale": changed(value=11),
+    "below the scale": changed(direct=0.2),
+    "a text": changed(value="7"),
+    "a truth value": changed(value=True),
+    "nothing": changed(value=None),
+    "negative": changed(distribution=[["1", -0.1], ["2", 0.3]]),
+    "more than all": changed(distribution=[["1", 0.9], ["2", 0.3]]),
+    "nan of a label": changed(distribution=[["1", math.nan]]),
+    "no labels": changed(distribution=[0.1]),
+    "outside": changed(outside=1.5),
+    "unknown outcome": lambda judgement: judgement.update(outcome="fine"),
+    "no rating": lambda judgement: judgement.update(rating=None),
+    "critique": lambda judgement: judgement.update(critique=5),
+    "a field too many": lambda judgement: judgement.update(more=1),
+    "no object": lambda judgement: judgement.clear(),
+}
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+async def test_a_judgement_that_cannot_be_is_the_failure_of_its_input_alone(name: str) -> None:
+    async def unsound(writer: Writer, items: Items) -> None:
+        told = [json.loads(line(n, item)) for n, item in enumerate(items)]
+        UNSOUND[name](told[1]["judgement"])
+        body = b"".join(chunk(json.dumps(one).encode() + b"\n") for one in told)
+        writer.write(OK + body + b"0\r\n\r\n")
+
+    found = await judged([unsound])
+    assert [j.view("rating") for j in found] == [1, None, 3]
+    assert found[1].outcome is Outcome.UNAVAILABLE
+    assert "what is no judgement" in found[1].reason
+
+
+@pytest.mark.parametrize("index", [-1, 3, True, "1", 1.0, None])
+async def test_an_answer_to_nothing_asked_is_none(index: Any) -> None:
+    async def astray(writer: Writer, items: Items) -> None:
+        told = json.loads(line(0, items[2])) | {"index": index}
+        writer.write(OK + chunk(json.dumps(told).encode() + b"\n") + b"0\r\n\r\n")
+
+    found = await judged([astray])
+    assert [j.view("rating") for j in found] == [1, 2, 3]
+
+
+async def test_the_second_answer_to_an_input_does_not_count() -> None:
+    async def twice(writer: Writer, items: Items) -> None:
+        body = chunk(line(0, items[0])) + chunk(line(0, items[2])) + chunk(line(1, items[2]))
+        writer.write(OK + body + b"0\r\n\r\n")
+
+    found = await judged([twice])
+    assert [j.view("rating") for j in found] == [1, 2, 3]
+
+
+async def test_lines_of_any_length_in_any_pieces() -> None:
+    async def long(writer: Writer, items: Items) -> None:
+        told = b""
+        for n, item in enumerate(items):
+            one = json.loads(line(n, item))
+            one["judgement"]["critique"] = "x" * 300_000
+            told += json.dumps(one).encode() + b"\n"
+        for at in range(0, len(told), 70_001):
+            writer.write((OK if not at else b"") + chunk(told[at : at + 70_001]))
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+
+    found = await judged([long])
+    assert [(j.view("rating"), len(j.critique)) for j in found] == [(n, 300_000) for n in (1, 2, 3)]
+
+
+async def test_as_much_is_in_flight_as_the_service_takes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    async with await served([]) as server:
+        service = ServiceConfig(address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with open_service(service, JudgeConfig()) as asked:
+            assert asked.max_in_flight == 7
+        own = JudgeConfig(serve=ReplicaConfig(max_ongoing=3))
+        async with open_service(service, own) as asked:
+            assert asked.max_in_flight == 3
+
+
+async def test_a_service_of_another_scale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The neutral reward, among others, goes by the scale."""
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    async with await served([]) as server:
+        service = ServiceConfig(address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ConfigError, match=r"from 1 to 10, and judge\.format .* from 1 to 5"):
+            async with open_service(service, JudgeConfig(format="prometheus2")):
+                raise AssertionError("opened")
 
 
 # A full disk: SQLite's own error, as it comes when no page can be added

@@ -196,7 +196,7 @@ def loaded(code: str) -> set[str]:
     [
         pytest.param(
             "import autoj_reward, autoj_reward.types, autoj_reward.errors",
-            {*HEAVY, "pydantic", "yaml", "numpy", "httpx"},
+            {*HEAVY, "pydantic", "yaml", "numpy", "aiohttp"},
             id="records",
         ),
         pytest.param(

@@ -44,7 +44,8 @@ class RewardClient:
     that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
     require: called with the numbers that the judge gives before it is first asked; what it raises
-    ends the call. preferred: the view that the judge's entry names.
+    ends the call. preferred: the view that the judge's entry names. scale: lowest and highest
+    rating; None where the judge has no scale.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
     several callers ask for at the same time goes together, too.
 
@@ -66,9 +67,11 @@ class RewardClient:
         progress: Progress | None = None,
         require: Require = no_requirement,
         preferred: View | None = None,
+        scale: tuple[float, float] | None = None,
     ) -> None:
         self.backend = backend
-        self.preferred = preferred
+        self.preferred, self.scale = preferred, scale
+        self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
         self.compares = compares
@@ -103,6 +106,11 @@ class RewardClient:
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether the judge was asked anything, if only what it can give."""
+        return self.backend.judge in self._views
 
     async def views(self) -> frozenset[View]:
         """Return the numbers that the judge gives. An endpoint is asked once what it can; a finding
@@ -158,8 +166,6 @@ class RewardClient:
             for s in range(k)
         ]
         answers = await self.judge(items, view)
-        if view == "expected":
-            self._require_told(answers)
         found = [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
         if view is None:
             return found
@@ -180,7 +186,7 @@ class RewardClient:
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
         """ConfigError if the judge has told no probabilities so far, and these need them."""
-        lacking = [own.lacks("expected") for own in answers if own.ok]
+        lacking = [own.lacks("expected") for own in answers if own.rating]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
             raise ConfigError(
@@ -222,7 +228,10 @@ class RewardClient:
                 await asyncio.wait(elsewhere.values())
             done = {i: f for i, f in elsewhere.items() if not (f.cancelled() or f.exception())}
             answers |= {i: f.result() for i, f in done.items()}
-        return [answers[item] for item in items]
+        found = [answers[item] for item in items]
+        if view == "expected":
+            self._require_told(found)
+        return found
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         if self._closed:

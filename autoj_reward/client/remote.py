@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import aiohttp
 
 from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config.urls import BaseUrl, parse_base_url
 from autoj_reward.errors import (
     ConfigError,
     EngineError,
@@ -19,15 +21,41 @@ from autoj_reward.errors import (
     InputRejected,
     ReplicaLost,
 )
+from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import judgement_of
 from autoj_reward.models.views import VIEWS
 from autoj_reward.prompts.render import require_unicode
-from autoj_reward.types import JudgeInput, Judgement, Outcome
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
-JSON = {"Content-Type": "application/json"}
-BUSY = (429, 502, 503, 504)
+CONNECT_S, PROBE_S, PAUSE_S = 5.0, 5.0, 0.5
+"""Seconds to connect, for a short answer, and between two attempts to find the service."""
+LONGEST_WAIT_S = 60.0
+"""Seconds that a busy service's `Retry-After` may ask for."""
+PASSING = (408, 429)
+"""Statuses that pass, beside every 5xx but 500, the service's own fault."""
+ROUNDED = 1e-3
+"""By how much the probabilities of a distribution may add up to more than 1."""
+NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What reading a line raises that holds no judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a service says of itself (GET /v1/judge). A service of before has no more than a judge.
+
+    judge: its fingerprint. views: the numbers that it gives. preferred: the view that its entry
+    names. in_flight: judge inputs that it takes on at a time. scale: lowest and highest rating.
+    distributions: where they come from, in words.
+    """
+
+    judge: str
+    views: frozenset[View] = VIEWS
+    preferred: View | None = None
+    in_flight: int | None = None
+    scale: tuple[float, float] | None = None
+    distributions: str = ""
 
 
 class HttpBackend:
@@ -35,61 +63,40 @@ class HttpBackend:
 
     replicas, problem = 1, ""
 
-    def __init__(
-        self,
-        address: str,
-        client: httpx.AsyncClient,
-        transport: httpx.AsyncBaseTransport,
-        judge: str,
-        views: frozenset[View] = VIEWS,
-        preferred: View | None = None,
-    ) -> None:
-        self._address, self._client, self._transport = address, client, transport
-        self._post = client.build_request("POST", "/v1/judge")
-        self.judge = judge
-        self.views, self.preferred = views, preferred
+    def __init__(self, base: BaseUrl, client: aiohttp.ClientSession, told: Told) -> None:
+        self._base, self._client = base, client
+        self.address, self.judge, self.told = base.root, told.judge, told
 
     @classmethod
     async def connect(cls, address: str, token: str, start_s: float) -> HttpBackend:
         """Find the service. Raises EngineUnavailable naming the address if nobody answers within
         `start_s` seconds, ConfigError for a wrong token or address."""
+        base = parse_base_url(address, "service.address")
         # Judging takes as long as it takes; the RewardClient keeps the deadline.
-        limits = httpx.Limits(max_connections=None)
-        transport = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
-        client = httpx.AsyncClient(
-            base_url=address,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(None, connect=5.0),
-            transport=transport,
-        )
+        client = session(base, headers={"Authorization": f"Bearer {token}"}, connect_s=CONNECT_S)
         deadline = time.monotonic() + start_s
-        while True:
-            try:
-                answer = await client.get("/v1/judge", timeout=min(5.0, start_s))
-                if answer.status_code == 401:
-                    raise ConfigError(f"the reward service at {address} refuses the token")
-                if answer.status_code == 200:
-                    told = answer.json()
-                    views = frozenset(told.get("views", VIEWS))
-                    return cls(address, client, transport, told["judge"], views, told.get("view"))
-                reason = f"HTTP {answer.status_code}"
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-                await client.aclose()
-                raise ConfigError(f"service.address {address!r} is no URL: {error}") from error
-            except httpx.HTTPError as error:
-                reason = f"{type(error).__name__}: {error}"
-            except (ValueError, KeyError, TypeError):
-                reason = "it answers, but is no reward service"
-            except ConfigError:
-                await client.aclose()
-                raise
-            if time.monotonic() + 0.5 > deadline:
-                await client.aclose()
-                raise EngineUnavailable(
-                    f"no reward service at {address} within {start_s:g} s ({reason}): start it "
-                    "with `autoj serve`, or correct service.address"
-                )
-            await asyncio.sleep(0.5)
+        try:
+            while True:
+                try:
+                    return cls(base, client, await _ask(client, base, min(PROBE_S, start_s)))
+                except EngineUnavailable as error:
+                    if time.monotonic() + PAUSE_S > deadline:
+                        raise EngineUnavailable(
+                            f"no reward service at {base.root} within {start_s:g} s ({error}): "
+                            "start it with `autoj serve`, or correct service.address"
+                        ) from error
+                await asyncio.sleep(PAUSE_S)
+        except BaseException:
+            await client.close()
+            raise
+
+    @property
+    def place(self) -> str:
+        return f"the service at {self.address}"
+
+    @property
+    def distributions(self) -> str:
+        return self.told.distributions or "not told by this service"
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """Answers as the service sends them; what it would reject is not sent. Of two halves of a
@@ -122,70 +129,170 @@ class HttpBackend:
         return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
 
     async def _posted(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
+        asked = {"items": [item.record() for item in items]}
+        left = set(range(len(items)))
         try:
-            async with aclosing(await self._answer(items)) as answer:
-                if answer.status_code == 413:
-                    raise InputRejected(f"{self._address} takes no body of this input's size")
-                if answer.status_code in BUSY:
-                    raise _busy(self._address, answer)
-                if answer.status_code != 200:
-                    told = (await answer.aread())[:500].decode("utf-8", "replace")
-                    raise EngineError(f"{self._address}: HTTP {answer.status_code}: {told}")
+            async with post(self._client, self._base.at("/v1/judge"), asked) as answer:
+                await self._require_ok(answer)
                 self.judge = answer.headers.get(JUDGE_HEADER, self.judge)
-                async for line in answer.aiter_lines():
-                    yield self._read(line)
-        except httpx.HTTPError as error:
+                async with aclosing(_lines(answer.content)) as lines:
+                    async for line in lines:
+                        index, judgement = self._read(line, items)
+                        if index not in left:
+                            raise EngineUnavailable(f"{self.address} answered input {index} twice")
+                        left.remove(index)
+                        yield index, judgement
+        except NO_ANSWER as error:
             raise EngineUnavailable(
-                f"the reward service at {self._address} was lost: {type(error).__name__}: {error}"
+                f"the reward service at {self.address} was lost: {error_text(error)}"
             ) from error
 
-    async def _answer(self, items: Sequence[JudgeInput]) -> httpx.Response:
-        """The head of an answer. By the client's own transport: what httpx does before it for any
-        site (cookies, redirects, merged addresses) takes a third of the time of a request."""
-        asked = {"items": [item.record() for item in items]}
-        body = json.dumps(asked, separators=(",", ":")).encode()
-        headers = {"Authorization": self._post.headers["Authorization"]} | JSON
-        known = self._post.extensions
-        post = httpx.Request(
-            "POST", self._post.url, headers=headers, content=body, extensions=known
-        )
-        return await self._transport.handle_async_request(post)
+    async def _require_ok(self, answer: aiohttp.ClientResponse) -> None:
+        """Raise what another status than 200 means."""
+        status = answer.status
+        if status == 413:
+            raise InputRejected(f"{self.address} takes no body of this input's size")
+        if status in PASSING or status > 500:
+            error = EngineUnavailable(f"{self.address}: HTTP {status}")
+            error.retry_after_s = retry_after_s(answer.headers, LONGEST_WAIT_S)
+            raise error
+        if status != 200:
+            said = self._base.without_secrets((await answer.read()).decode("utf-8", "replace"))
+            raise EngineError(f"{self.address}: HTTP {status}: {said[:500]}")
 
-    def _read(self, line: str) -> tuple[int, Judgement]:
+    def _read(self, line: bytes, items: Sequence[JudgeInput]) -> tuple[int, Judgement]:
+        """The judgement of a line with the index of its input. One that is no sound judgement is
+        the failure of its input alone."""
         try:
-            found = json.loads(line)
-            if "judgement" in found:
-                return found["index"], judgement_of(found["judgement"])
-            [(kind, reason)] = found.items()
-            error = {
-                "unavailable": EngineUnavailable,
-                "lost": ReplicaLost,
-                "error": EngineError,
-            }[kind]
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            found = read_json(line)
+            if "judgement" not in found:
+                [(kind, reason)] = found.items()
+                error = {
+                    "unavailable": EngineUnavailable,
+                    "lost": ReplicaLost,
+                    "error": EngineError,
+                }[kind]
+                raise error(f"{self.address}: {reason}")
+            index = found["index"]
+            if type(index) is not int or not 0 <= index < len(items):
+                raise ValueError(f"index {index!r}")
+        except NO_JUDGEMENT as problem:
             raise EngineUnavailable(
-                f"{self._address} answered what is no judgement: {line[:80]!r}"
+                f"{self.address} answered what is no judgement: {line[:80]!r}"
             ) from problem
-        raise error(f"{self._address}: {reason}")
+        try:
+            judgement = judgement_of(found["judgement"])
+            _require_sound(judgement, items[index], self.told.scale)
+        except NO_JUDGEMENT as problem:
+            reason = f"{self.address} answered what is no judgement ({problem}): {line[:200]!r}"
+            return index, Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
+        return index, judgement
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
         """Return the numbers that the service's judge gives, as it says itself."""
-        return self.views, {}
+        if self.judge != self.told.judge:  # it was replaced there
+            self.told = await _ask(self._client, self._base, PROBE_S)
+        return self.told.views, {}
 
     async def check(self) -> int:
+        timeout = aiohttp.ClientTimeout(PROBE_S)
         try:
-            answer = await self._client.get("/readyz", timeout=5)
-        except httpx.HTTPError as error:
-            raise EngineUnavailable(f"no reward service at {self._address}: {error}") from error
-        if answer.status_code != 200:
-            raise EngineUnavailable(f"{self._address}: not ready: HTTP {answer.status_code}")
+            async with self._client.get(self._base.at("/readyz"), timeout=timeout) as answer:
+                status = answer.status
+        except NO_ANSWER as error:
+            raise EngineUnavailable(
+                f"no reward service at {self.address}: {error_text(error)}"
+            ) from error
+        if status != 200:
+            raise EngineUnavailable(f"{self.address}: not ready: HTTP {status}")
         return 1
 
     async def update(self, config: JudgeConfig) -> None:
-        raise ConfigError(f"the judge of {self._address} is updated there")
+        raise ConfigError(f"the judge of {self.address} is updated there")
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._client.close()
+
+
+async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -> Told:
+    """Ask a service what it is. Raises EngineUnavailable with the reason if it does not say,
+    ConfigError if it refuses the token."""
+    timeout = aiohttp.ClientTimeout(timeout_s)
+    try:
+        async with client.get(
+            base.at("/v1/judge"), timeout=timeout, allow_redirects=False
+        ) as answer:
+            body, status = await answer.read(), answer.status
+    except NO_ANSWER as error:
+        raise EngineUnavailable(error_text(error)) from error
+    if status == 401:
+        raise ConfigError(f"the reward service at {base.root} refuses the token")
+    if status != 200:
+        raise EngineUnavailable(f"HTTP {status}")
+    try:
+        said = read_json(body)
+        scale = said.get("scale")
+        return Told(
+            str(said["judge"]),
+            frozenset(said.get("views", VIEWS)),
+            said.get("view"),
+            said.get("in_flight"),
+            (float(scale[0]), float(scale[1])) if scale else None,
+            str(said.get("distributions", "")),
+        )
+    except NO_JUDGEMENT as error:
+        raise EngineUnavailable("it answers, but is no reward service") from error
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+    """The lines of a body, as they arrive and however long they are."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        head, *others = chunk.split(b"\n")
+        parts.append(head)
+        for other in others:
+            yield b"".join(parts)
+            parts = [other]
+    if last := b"".join(parts):
+        yield last
+
+
+def _require_sound(
+    judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
+) -> None:
+    """Raise ValueError for a judgement whose numbers cannot be what they claim to be."""
+    if judgement.ok and (judgement.rating if item.kind == "single" else judgement.verdict) is None:
+        raise ValueError("it is ok and says nothing")
+    if not isinstance(judgement.critique, str) or not isinstance(judgement.reason, str):
+        raise ValueError("its texts are none")
+    _require_distribution(judgement.confidence)
+    if judgement.rating:
+        _require_rating(judgement.rating, scale)
+
+
+def _require_rating(rating: Rating, scale: tuple[float, float] | None) -> None:
+    _require_distribution(rating.distribution)
+    low, high = scale or (-math.inf, math.inf)
+    for name in ("value", "expected", "direct"):
+        found = getattr(rating, name)
+        if found is None and name != "value":
+            continue
+        if not _is_number(found) or not low <= found <= high:
+            within = f" from {low:g} to {high:g}" if scale else ""
+            raise ValueError(f"{name} is {found!r}, and no rating{within}")
+    for share in (rating.outside, rating.unknown):
+        if share is not None:
+            _require_distribution((("", share),))
+
+
+def _require_distribution(told: tuple[tuple[str, float], ...] | None) -> None:
+    shares = [share for _, share in told or ()]
+    if not all(_is_number(share) and share >= 0 for share in shares) or sum(shares) > 1 + ROUNDED:
+        raise ValueError("its probabilities are none")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and value is not True and math.isfinite(value)
 
 
 def unfit(texts: Iterable[str]) -> str:
@@ -196,10 +303,3 @@ def unfit(texts: Iterable[str]) -> str:
         except InputRejected as error:
             return str(error)
     return ""
-
-
-def _busy(address: str, answer: httpx.Response) -> EngineUnavailable:
-    error = EngineUnavailable(f"{address}: HTTP {answer.status_code}")
-    asked = answer.headers.get("retry-after", "")
-    error.retry_after_s = min(60.0, float(asked)) if asked.isdecimal() else 0.0
-    return error

@@ -12,11 +12,12 @@ from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.recorder import Progress
 from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
+from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError
 from autoj_reward.extras import from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
-from autoj_reward.models import compares, critiques_of
+from autoj_reward.models import compares, critiques_of, format_of, scale_of
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.views import entry_view
 from autoj_reward.replicas.replica import JudgeReplica
@@ -44,6 +45,7 @@ def client_of(
         progress=progress,
         require=require,
         preferred=entry_view(config),
+        scale=scale_of(config),
     )
 
 
@@ -94,22 +96,32 @@ async def open_service(
     config: ServiceConfig, judge: JudgeConfig, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
     """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
-    count here.
+    and scale count here. As many inputs are in flight as the service takes on, unless
+    `serve.max_ongoing` names a number.
 
-    Raises ConfigError without a token, EngineUnavailable if nobody answers in time.
+    Raises ConfigError without a token or where the scale is not the service's, EngineUnavailable if
+    nobody answers in time.
     """
     from autoj_reward.client.remote import HttpBackend
 
     token = os.environ.get(config.token_env)
     if not token:
         raise ConfigError(
-            f"no token for {config.address}: put it into the environment variable "
-            f"{config.token_env}"
+            f"no token for {without_secrets(config.address)}: put it into the environment "
+            f"variable {config.token_env}"
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        async with client_of(judge, backend, max_ongoing(judge, 0), journal) as client:
-            client.preferred = backend.preferred
+        told, own = backend.told, scale_of(judge)
+        if told.scale and own and told.scale != own:
+            raise ConfigError(
+                f"the judge of {backend.address} rates from {told.scale[0]:g} to "
+                f"{told.scale[1]:g}, and judge.format {format_of(judge).name} from {own[0]:g} to "
+                f"{own[1]:g}: name the service's format in judge.format"
+            )
+        room = judge.serve.max_ongoing or told.in_flight or max_ongoing(judge, 0)
+        async with client_of(judge, backend, room, journal) as client:
+            client.preferred = told.preferred
             yield client
     finally:
         await backend.close()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from autoj_reward.config.block import Block
+from autoj_reward.config.urls import Address
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
 MAX_TEXT_CHARS = 2**20
@@ -29,7 +30,8 @@ class EngineConfig(Block):
         a CPU, and what `gpu_memory_utilization` leaves on a GPU.
     max_sequences, max_batched_tokens: sequences that an engine runs at once, and tokens of one
         step; None: by device and KV cache (docs/capacity.md).
-    base_url, api_key_env: endpoint address and the environment variable that holds its key.
+    base_url, api_key_env: endpoint address, of which results leave out user, password and query,
+        and the environment variable that holds its key.
     start_s: seconds in which an endpoint must first answer; later failures are retried until the
         deadline of the judgement, `serve.deadline_s`.
     requests_per_minute, tokens_per_minute: limits of an endpoint's account; the processes of one
@@ -51,7 +53,7 @@ class EngineConfig(Block):
     max_sequences: int | None = Field(None, ge=1)
     max_batched_tokens: int | None = Field(None, ge=1)
     trust_remote_code: bool = False
-    base_url: str | None = None
+    base_url: Address | None = Field(None, repr=False)
     api_key_env: str | None = None
     start_s: float = Field(10.0, gt=0)
     requests_per_minute: float | None = Field(None, gt=0)
@@ -61,8 +63,12 @@ class EngineConfig(Block):
 
     @model_validator(mode="after")
     def _endpoint(self) -> EngineConfig:
-        if (self.kind == "openai") != (self.base_url is not None):
+        if self.kind == "openai" and self.base_url is None:
             raise ValueError("base_url is for kind: openai, which needs it")
+        # Beside a kind that was written it is a leftover. Alone it more likely lacks its kind, and
+        # the judge would be another model altogether.
+        if self.base_url is not None and "kind" not in self.model_fields_set:
+            raise ValueError("base_url is for kind: openai: set kind")
         return self
 
     @property
@@ -113,7 +119,7 @@ class JudgeConfig(EngineConfig):
 
     format: a judge format of the package, a path to a format file, or `auto` (by model name).
         `scalar` makes the model a scalar reward model that reads its own chat template; of the
-        keys below only `over_long` and `serve` then count.
+        keys below only `max_text_chars`, `over_long` and `serve` then count.
     wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
     critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
     critique: False asks for the rating right after the prompt: one token instead of hundreds.
@@ -156,11 +162,6 @@ class JudgeConfig(EngineConfig):
             raise ValueError(
                 f"critiques is {self.critiques} at temperature 0, which gives the same critique "
                 "each time: set a temperature, for example 0.7"
-            )
-        if self.cuts_prompts and self.max_tokens >= self.max_model_len:
-            raise ValueError(
-                f"max_tokens {self.max_tokens} leaves no room for the prompt in max_model_len "
-                f"{self.max_model_len}"
             )
         return self
 

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from autoj_reward.config.block import Block
 from autoj_reward.config.jobs import ViewOrAuto
 from autoj_reward.config.models import JudgeConfig
+from autoj_reward.config.urls import Address
 
 
 class ServiceConfig(Block):
@@ -20,7 +21,7 @@ class ServiceConfig(Block):
     holds its bearer token. start_s: seconds to wait for it when a run begins.
     """
 
-    address: str
+    address: Address = Field(repr=False)
     token_env: str = "AUTOJ_TOKEN"
     start_s: float = Field(10.0, gt=0)
 

@@ -6,12 +6,14 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Annotated
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pydantic import Field, PlainSerializer
+from pydantic import PlainSerializer
 
 from autoj_reward.errors import ConfigError
 
+SECRET_CHARS = 6
+"""Characters from which a password or a value of an address's query is looked for in texts."""
 IN_TEXT = re.compile(r"://([^\s'\"<>]+)")
 """What follows an address's scheme. The search for it takes linear time, whatever stands before."""
 
@@ -24,15 +26,23 @@ class BaseUrl:
         logs and errors can show it.
     query: sent with every request (Azure's `api-version`).
     authorization: the header that user and password of the address stand for; empty without them.
+    secrets: the password and the values of the query, which a server's answer may repeat.
     """
 
     root: str
     query: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def at(self, path: str) -> str:
         """Return the full address of a path below the root, such as `/chat/completions`."""
         return f"{self.root}{path}" + (f"?{self.query}" if self.query else "")
+
+    def without_secrets(self, text: str, *more: str) -> str:
+        """Return a server's words without what the address keeps to itself, nor these secrets."""
+        for secret in (*more, *self.secrets):
+            text = text.replace(secret, "[hidden]") if secret else text
+        return text
 
 
 def parse_base_url(url: str, key_name: str) -> BaseUrl:
@@ -44,11 +54,14 @@ def parse_base_url(url: str, key_name: str) -> BaseUrl:
             f"{key_name} {without_secrets(url)!r} is not an http:// or https:// URL: write it like "
             "http://127.0.0.1:8000"
         )
-    authorization = ""
+    authorization, secrets = "", [value for _, value in parse_qsl(parts.query)]
     if "@" in parts.netloc:
         words = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         authorization = f"Basic {b64encode(words.encode()).decode()}"
-    return BaseUrl(_shown(parts).rstrip("/"), parts.query, authorization)
+        secrets.append(unquote(parts.password or ""))
+    # A short value is none, and would be found in any text.
+    long = tuple(s for s in (parts.query, *secrets) if len(s) >= SECRET_CHARS)
+    return BaseUrl(_shown(parts).rstrip("/"), parts.query, authorization, long)
 
 
 def without_secrets(text: str) -> str:
@@ -85,6 +98,6 @@ def _shown(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-Address = Annotated[str, PlainSerializer(without_secrets), Field(repr=False)]
+Address = Annotated[str, PlainSerializer(without_secrets)]
 """An address in a config block. Every dump of the config leaves its secrets out, so that results,
-claims and reports can hold it; the attribute keeps them."""
+claims and reports can hold it; the attribute keeps them. Give its field `repr=False`."""

@@ -7,8 +7,7 @@
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
     POST /v1/chat/completions  RewardBench's prompts: see `chat.py`
-    GET  /v1/judge      -> {"judge": fingerprint, "views": the numbers that it gives, "view": the
-                        one that its entry names, or null}
+    GET  /v1/judge      -> what the judge is and gives: see `bodies.Judge`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
@@ -82,8 +81,11 @@ class Service(FastAPI):
     guard: Guard
 
 
-def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
-    """An app that judges through a client. token: what callers must present."""
+def make_app(
+    client: RewardClient, token: str, limits: Limits | None = None, edges: int = 1
+) -> Service:
+    """An app that judges through a client. token: what callers must present. edges: how many
+    like this one share the service's work."""
     app = Service(
         title="autoj-reward",
         redoc_url=None,
@@ -169,9 +171,19 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
-        views = sorted(await client.views())
-        told = {"judge": client.backend.judge, "views": views, "view": client.preferred}
-        return answer(told)
+        views = tuple(sorted(await client.views()))
+        return answer(
+            as_json(
+                bodies.Judge(
+                    client.backend.judge,
+                    views,
+                    client.preferred,
+                    client.max_in_flight * edges,
+                    list(client.scale) if client.scale else None,
+                    client.backend.distributions,
+                )
+            )
+        )
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.Items) -> Response:

@@ -100,7 +100,7 @@ async def make_edge(
     whole = Limits()
     bodies = max(whole.body, whole.bodies // config.edges)
     limits = Limits(requests=room.requests, bodies=bodies, deadline_s=config.deadline_s)
-    app = make_app(client, token, limits)
+    app = make_app(client, token, limits, config.edges)
     trainers.add_routes(app, model, app.metrics.judged)
     return Edge(app, server_of(app.guard, listening, room.most, config.drain_s))
 

@@ -116,7 +116,7 @@ def written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Followin
         head = token.text[: place - (ends[number] - len(token.text))].rstrip()
         if begun and head:
             return None, Usage()  # the label goes on inside a token, which tells no alternatives
-        return tuple(_after(head, token.alternatives)), Usage()
+        return _after(head, token.alternatives()), Usage()
 
     return following
 

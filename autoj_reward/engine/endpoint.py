@@ -116,12 +116,12 @@ class Endpoint:
         that a refusal is about the rest. Raises EngineUnavailable when it has passed,
         InputRejected and ConfigError as the module says.
         """
-        wait_s, pause_s = 0.0, self._first_pause_s
+        wait_s, pause_s, size = 0.0, self._first_pause_s, _size(body)
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
         while True:
             asked_at = time.monotonic()
-            await self._pace.take(_size(body))
+            await self._pace.take(size)
             async with self._free:
                 wait_s += time.monotonic() - asked_at
                 status, data, headers, problem = await self._send(path, body)
@@ -132,7 +132,7 @@ class Endpoint:
                 except (ValueError, KeyError, IndexError, TypeError, AttributeError):
                     problem = f"an answer that is no completion: {self._said(status, data)}"
                 else:
-                    self._pace.correct(_size(body), _tokens(answer))
+                    self._pace.correct(size, _tokens(answer))
                     self.problem = ""
                     self._taken.add(_parameters(body))
                     return found
@@ -234,11 +234,11 @@ class Endpoint:
             )
 
     def _said(self, status: int, data: bytes) -> str:
-        """Status and the head of the body, without the key should the endpoint repeat it."""
+        """Status and the head of the body, without what it must not repeat."""
         return f"{status}: {self._masked(data.decode('utf-8', 'replace'))[:300]}"
 
     def _masked(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
+        return self._base.without_secrets(text, self._key)
 
 
 def _parameters(body: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from email.utils import parsedate_to_datetime
+from io import BytesIO
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -25,6 +26,8 @@ KEEP_ALIVE_S = 4.0
 just then is lost."""
 DNS_S = 30
 """How long the addresses of a name are kept, so that a service may move."""
+LARGE = 2**20
+"""Bytes of a body that is sent piece by piece, so that other requests go on beside it."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -40,17 +43,16 @@ def session(
     semaphore is the limit. Use it in one event loop, and close it there.
 
     connect_s: time to connect, apart from total_s, which a request with its answer may take.
+    headers: an Authorization among them counts before that of the address.
     proxies: go through the proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY name for this
     server. It is looked up once, here; `~/.netrc` is never read. No cookies are kept.
     """
-    known = dict(headers or {})
-    if base.authorization:
-        known["Authorization"] = base.authorization
+    known = {"Authorization": base.authorization} if base.authorization else {}
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=DNS_S, keepalive_timeout=KEEP_ALIVE_S
         ),
-        headers=known,
+        headers=known | dict(headers or {}),
         timeout=aiohttp.ClientTimeout(total=total_s, connect=connect_s),
         cookie_jar=aiohttp.DummyCookieJar(),
         proxy=_proxy(base.root) if proxies else None,
@@ -62,7 +64,8 @@ def post(
     client: aiohttp.ClientSession, url: str, body: Mapping[str, Any]
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
     """Post JSON; a redirect is an answer like any other, not followed."""
-    data = json.dumps(body, separators=(",", ":")).encode()
+    text = json.dumps(body, separators=(",", ":")).encode()
+    data = text if len(text) < LARGE else BytesIO(text)
     return client.post(url, data=data, headers=JSON, allow_redirects=False)
 
 

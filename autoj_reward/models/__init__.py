@@ -11,6 +11,7 @@ from typing import Literal
 import yaml
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
+from autoj_reward.config.urls import without_secrets
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import device_here
@@ -19,6 +20,8 @@ from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_form
 
 CRITERIA = "criteria"
 """The context field that `judge.criteria` fills."""
+CLOSING_TOKENS = 16
+"""Tokens that closing a thinking block by force may take."""
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
@@ -86,7 +89,7 @@ def frequency_penalty(config: JudgeConfig) -> float:
 
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
     """The loaded format of a config: a generative judge's or a scalar reward model's. ConfigError
-    for criteria that it would not show."""
+    for criteria that it would not show, and if critique and thinking leave the prompt no tokens."""
     fmt = load_any_format(format_and_wrapper(config)[0])
     if config.criteria and CRITERIA not in fmt.context():
         raise ConfigError(
@@ -94,7 +97,26 @@ def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
             f"{CRITERIA!r} (it shows {sorted(fmt.context()) or 'no context fields'}): leave it "
             "out, or set judge.format to one that shows criteria, such as flow-judge"
         )
+    if isinstance(fmt, JudgeFormat) and config.cuts_prompts:
+        _require_prompt_tokens(config, fmt)
     return fmt
+
+
+def max_output_tokens(config: JudgeConfig, fmt: JudgeFormat) -> int:
+    """Return how many tokens a judge writes at most, its thinking included."""
+    if not config.critique:
+        return CLOSING_TOKENS if fmt.thinking else 0
+    return config.max_tokens + (config.thinking_tokens + CLOSING_TOKENS if fmt.thinking else 0)
+
+
+def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
+    if max_output_tokens(config, fmt) < config.max_model_len:
+        return
+    thinking = f"thinking_tokens {config.thinking_tokens} and " if fmt.thinking else ""
+    raise ConfigError(
+        f"format {fmt.name}: {thinking}max_tokens {config.max_tokens} leave no room for the prompt "
+        f"in max_model_len {config.max_model_len}: lower them, or raise max_model_len"
+    )
 
 
 def context_of(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
@@ -131,7 +153,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     downloads it unless HF_HUB_OFFLINE is set.
     """
     if not config.on_replicas:
-        words = f"{config.kind}:{config.base_url or ''}:{config.model}"
+        words = f"{config.kind}:{without_secrets(config.base_url or '')}:{config.model}"
         if config.tokenizer:
             words += f":{_tokenizer_identity(config.tokenizer)}"
         return ResolvedModel(config.model, words, "cpu")
@@ -153,6 +175,12 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         )
     commit = hub_commit(config.model, config.revision)
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
+
+
+def scale_of(config: JudgeConfig) -> tuple[float, float] | None:
+    """Return the lowest and the highest rating of a judge; None for a scalar model's scores."""
+    fmt = format_of(config)
+    return None if isinstance(fmt, ScalarFormat) else (fmt.scale.low, fmt.scale.high)
 
 
 def critiques_of(config: JudgeConfig) -> int:

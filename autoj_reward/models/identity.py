@@ -41,12 +41,11 @@ def hub_commit(name: str, revision: str | None, file: str = "config.json") -> st
     process lives. Raises ModelError if neither the hub nor its cache knows."""
     if revision and COMMIT.fullmatch(revision):
         return revision
-    import httpx
     from huggingface_hub import hf_hub_download
 
     try:
         found = hf_hub_download(name, file, revision=revision)
-    except (OSError, ValueError, httpx.HTTPError) as error:
+    except (OSError, ValueError) as error:
         raise ModelError(
             f"{name}: neither the model hub nor its cache on this machine has {file} of revision "
             f"{revision or 'main'}: {error}; check the name and the network, or name a folder"

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -19,16 +19,18 @@ from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_reward
+from autoj_reward.client.used import used_line
 from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
+from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view, with_readings
 from autoj_reward.trainer.context import ContextFields
 from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
-from autoj_reward.trainer.ranks import of_first_rank
+from autoj_reward.trainer.ranks import is_first_rank, of_first_rank
 from autoj_reward.trainer.shaping import Shaper
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, group_key
 
@@ -108,6 +110,7 @@ class RewardModel:
         self.clients: dict[str, RewardClient] = {}
         self._asks: dict[str, Ask] = {}
         self._views: dict[str, frozenset[View]] = {}
+        self._said_used = False
         self._settling = asyncio.Lock()
         self._stack = AsyncExitStack()
 
@@ -169,12 +172,18 @@ class RewardModel:
             self._stack.callback(journal.close)
         clients = {
             name: await self._stack.enter_async_context(self._opened(name, own, journal))
-            for name, own in config.judged.items()
+            for name, own in self._judged()
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
             self._view(name, client, self._views[name])  # refused before anything is learned
         return clients
+
+    def _judged(self) -> Iterator[tuple[str, JudgedConfig]]:
+        """The parts that judges make, each with the judge that reads what its view needs."""
+        for name, own in self.config.judged.items():
+            judge = with_readings(own.judge, own.view, "reward")
+            yield name, own.model_copy(update={"judge": judge})
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
@@ -203,8 +212,6 @@ class RewardModel:
         self, name: str, own: JudgedConfig, journal: Journal | None
     ) -> AbstractAsyncContextManager[RewardClient]:
         """The judge of one part."""
-        judge = with_readings(own.judge, own.view, "reward")
-        own = own.model_copy(update={"judge": judge})
         return open_reward(own, journal=journal, gpus=self._gpus)
 
     def close(self) -> None:
@@ -224,7 +231,7 @@ class RewardModel:
             self._thread.join()
             self._loop.close()
             self.clients, self._loop, self._thread = {}, None, None
-            self._asks, self._views = {}, {}
+            self._asks, self._views, self._said_used = {}, {}, False
             self._stack = AsyncExitStack()
 
     async def _end(self) -> None:
@@ -291,6 +298,7 @@ class RewardModel:
         )
         self.waited_s += time.monotonic() - started
         answers = dict(zip(self._asks, said, strict=True))
+        self._say_used(answers)
         judgements = [judgement for judgement in answers[JUDGE] if judgement]
         self._watch(judgements, candidates)
         for name, budget in (budgets or self._budgets).items():
@@ -307,6 +315,25 @@ class RewardModel:
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
+
+    def used(self, answers: Mapping[str, Sequence[Judgement | None]] | None = None) -> list[str]:
+        """Return a line for each judge that is open: which it is, the view that rewards, where its
+        distributions come from, and how these judgements ended."""
+        own_name = "" if self.parts.alone else JUDGE
+        lines = []
+        for name, client in self.clients.items():
+            view = self._view(name, client, self._views[name])
+            judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
+            lines.append(used_line(client, view, judgements, own_name if name == JUDGE else name))
+        return lines
+
+    def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
+        """Say at the first rewards, in the first process of a training, what is used."""
+        if self._said_used or not answers[JUDGE]:
+            return
+        self._said_used = True
+        for line in self.used(answers) if is_first_rank() else ():
+            announce(line)
 
     async def _ask_part(
         self, name: str, ask: Ask, candidates: Sequence[Candidate]

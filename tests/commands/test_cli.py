@@ -18,7 +18,7 @@ from autoj_reward.errors import AutojError
 from autoj_reward.models import known_models
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"torch", "ray", "vllm", "transformers", "pydantic", "yaml", "numpy", "httpx", "asyncio"}
+HEAVY = {"torch", "ray", "vllm", "transformers", "pydantic", "yaml", "numpy", "aiohttp", "asyncio"}
 
 
 MODULES = {name: module for module, own in cli.MODULES.items() for name in own}

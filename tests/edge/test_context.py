@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
@@ -100,21 +101,20 @@ def test_an_input_without_context_is_sent_as_before() -> None:
     """A service of before there was any refuses what it does not know."""
     sent: list[bytes] = []
 
-    def keep(request: httpx.Request) -> httpx.Response:
-        sent.append(request.content)
-        return httpx.Response(500)
-
-    transport = httpx.MockTransport(keep)
-    told = {"Authorization": "Bearer secret"}
-    client = httpx.AsyncClient(transport=transport, base_url="http://service", headers=told)
-    backend = HttpBackend("http://service", client, transport, "stub")
+    async def keep(request: web.BaseRequest) -> web.Response:
+        if request.method == "GET":
+            return web.json_response({"judge": "stub"})
+        sent.append(await request.read())
+        return web.Response(status=500)
 
     async def ask() -> None:
-        try:
-            async for _ in backend.stream([JudgeInput("q", ("r",))]):
-                pass
-        finally:
-            await backend.close()
+        async with RawTestServer(keep) as server:
+            backend = await HttpBackend.connect(str(server.make_url("/")), "secret", 10)
+            try:
+                async for _ in backend.stream([JudgeInput("q", ("r",))]):
+                    pass
+            finally:
+                await backend.close()
 
     with pytest.raises(Exception, match="HTTP 500"):
         asyncio.run(ask())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.answers import read_tokens
 from autoj_reward.engine.base import WrittenToken
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
@@ -120,7 +120,8 @@ async def asking(
     endpoint: Endpoint, journal: Path | None = None, **more: Any
 ) -> AsyncIterator[RewardClient]:
     kept = Journal(journal) if journal else None
-    checked = JudgeConfig(kind="openai", model="served", base_url=endpoint.url, start_s=5, **more)
+    given = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 5} | more
+    checked = JudgeConfig.model_validate(given)
     async with open_judge(checked, journal=kept) as client:
         yield client
     if kept:
@@ -242,14 +243,40 @@ async def test_probabilities_that_stay_away_at_the_first_answer_end_the_run(
     assert (lost.outcome, lost.view("rating")) == (Outcome.NO_NUMBER, None)
 
 
+async def test_alternatives_count_at_the_verdict_alone_once_an_endpoint_has_told_them(
+    speaking: Callable[..., Dialect],
+) -> None:
+    endpoint, spoiled = speaking(), list[str]()
+
+    def answered(path: str, body: dict[str, Any]) -> Answer:
+        status, answer, headers = endpoint.answered(path, body)
+        for entry in answer["choices"][0]["logprobs"]["content"]:
+            if entry["token"] in spoiled:
+                entry["top_logprobs"][0]["logprob"] = 0.5
+        return status, answer, headers
+
+    endpoint.answer = answered
+    async with asking(endpoint, distribution=True) as client:
+        [before] = await client.rate([WHY])
+        spoiled.append("Good")
+        [found] = await client.rate([Candidate("Why?", "So.")])
+        assert found.rating == before.rating
+        spoiled.append("7")
+        [lost] = await client.rate([Candidate("Why?", "It is.")])
+    assert lost.outcome == Outcome.UNAVAILABLE and "0.5 is no log-probability" in lost.reason
+    spoiled[:] = ["Good"]
+    async with asking(endpoint, distribution=True, start_s=0.2) as client:
+        with pytest.raises(EngineUnavailable, match="no completion"):
+            await client.rate([WHY])
+
+
 async def test_what_an_endpoint_can_is_found_out_once_and_kept(
-    speaking: Callable[..., Dialect], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
-    with caplog.at_level(logging.INFO, "autoj_reward"):
-        async with asking(endpoint, journal) as client:
-            await client.rate([WHY])
-    assert "distributions: a request of one token at the slot" in caplog.text
+    async with asking(endpoint, journal) as client:
+        await client.rate([WHY])
+        assert client.backend.distributions == "a request of one token at the slot"
     first = len(endpoint.requests)
     async with asking(endpoint, journal) as client:  # all is on record: nobody is asked
         await client.rate([WHY])
@@ -312,12 +339,11 @@ async def test_a_wrong_port_is_an_error_at_once(speaking: Callable[..., Dialect]
 LABELS = tuple(str(n) for n in range(1, 11))
 
 
-def tokens(*pieces: str | tuple[str, dict[str, float]]) -> list[WrittenToken]:
+def tokens(*pieces: str | tuple[str, dict[str, float]]) -> tuple[WrittenToken, ...]:
+    """Written tokens as they are read from an answer; a text alone is its own alternative."""
     given = [piece if isinstance(piece, tuple) else (piece, {piece: 0.9}) for piece in pieces]
-    return [
-        WrittenToken(text.encode(), tuple((t.encode(), math.log(p)) for t, p in table.items()))
-        for text, table in given
-    ]
+    content = [{"token": text, "top_logprobs": told(table)} for text, table in given]
+    return read_tokens({"logprobs": {"content": content}})
 
 
 @pytest.mark.parametrize(

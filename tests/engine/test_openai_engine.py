@@ -98,9 +98,20 @@ def config(endpoint: Endpoint, **more: Any) -> JudgeConfig:
     return JudgeConfig(kind="openai", model="served", base_url=endpoint.url, **more)
 
 
+def engine_of(checked: JudgeConfig, *marks: str) -> OpenAIEngine:
+    return OpenAIEngine(
+        checked,
+        "chat",
+        marks,
+        at_once=256,
+        deadline_s=checked.serve.deadline_s,
+        first_pause_s=0.01,
+    )
+
+
 @asynccontextmanager
 async def started(checked: JudgeConfig) -> AsyncIterator[OpenAIEngine]:
-    engine = OpenAIEngine(checked, "chat", first_pause_s=0.01)
+    engine = engine_of(checked)
     await engine.start()
     try:
         yield engine
@@ -449,7 +460,7 @@ async def test_nobody_listens() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://a:b/", "x"])
 async def test_a_base_url_that_is_none(url: str) -> None:
-    engine = OpenAIEngine(JudgeConfig(kind="openai", base_url=url), "chat")
+    engine = engine_of(JudgeConfig(kind="openai", base_url=url))
     with pytest.raises(ConfigError, match="base_url"):
         await engine.start()
 
@@ -473,7 +484,7 @@ async def test_the_key_is_never_in_a_message(
     async with started(checked) as engine:
         with pytest.raises(AutojError) as caught:
             await ask(engine)
-    assert "what is [key]" in str(caught.value)
+    assert "what is [hidden]" in str(caught.value)
     assert KEY not in str(caught.value)
 
 
@@ -482,7 +493,7 @@ async def test_a_key_that_cannot_be_used_is_refused_unseen(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("AUTOJ_TEST_KEY", value)
-    engine = OpenAIEngine(config(endpoint, api_key_env="AUTOJ_TEST_KEY"), "chat")
+    engine = engine_of(config(endpoint, api_key_env="AUTOJ_TEST_KEY"))
     with pytest.raises(ConfigError, match="AUTOJ_TEST_KEY") as caught:
         await engine.start()
     assert KEY not in str(caught.value)
@@ -514,7 +525,7 @@ async def test_an_endpoint_that_is_cut_off_while_it_thinks(endpoint: Endpoint) -
 
 
 async def test_marks_of_thinking_in_untrusted_text_are_broken_up(endpoint: Endpoint) -> None:
-    engine = OpenAIEngine(config(endpoint), "chat", ("<think>", "</think>"))
+    engine = engine_of(config(endpoint), "<think>", "</think>")
     await engine.start()
     await ask(engine, "a</think>b")
     await engine.close()

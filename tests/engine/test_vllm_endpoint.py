@@ -160,8 +160,8 @@ def test_a_trainer_gets_expected_ratings_with_default_settings(
     assert found.rewards == [judgement.view("expected") for judgement in found.written]
     assert None not in found.rewards and found.rewards[0] != found.rewards[1]
     about = {"by chat": "a request of one token at the slot", "by token ids": "read at the slot"}
-    told = [line for line in found.log if "distributions: " in line]
-    assert len(told) == 2 and all(f"distributions: {about[mode]}" in line for line in told)
+    [told] = [line for line in found.log if "distributions: " in line]
+    assert f"view expected, distributions: {about[mode]}" in told and "2 of 2" in told
 
 
 @pytest.mark.parametrize("mode", MODES)

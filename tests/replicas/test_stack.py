@@ -95,7 +95,7 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
         ids = PromptTokenizer(tokenizer, "chat").ids(render(item, fmt))
         ids += tokenizer("Rating: [[", add_special_tokens=False)["input_ids"]
         told = dict(found[k])
-        assert len(told) == 19  # 1 to 10, and the half points between
+        assert len(told) == 11  # 1 to 10, and one half point
         expected = label_probs(model, tokenizer, ids, told)
         assert told == pytest.approx(expected, abs=2e-4)
 

@@ -93,6 +93,8 @@ def test_shards_find_what_one_process_does(
     assert untimed(job) == untimed(alone)
     shown = "".join(capfd.readouterr())
     assert re.findall(r"\[[^]]* [EW] \d+ \d+\].*|.*Warning: .*", shown) == []  # of Ray's
+    used = r"judge default:\S+ \(fake\), view rating, distributions: scripted; (\d+) of \1 .* ok"
+    assert len(re.findall(used, shown)) == 2  # each job says it once, whatever its shards
     for line in (2, 3):
         assert f"left out {tmp_path / 'shards' / 'in.jsonl'}:{line}: " in shown
     first, *_, last = json.loads((job.output / "manifest.json").read_text())["shards"]

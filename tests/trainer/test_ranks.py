@@ -1,8 +1,9 @@
-"""What two real processes of a training agree on, over torch.distributed's gloo."""
+"""Several processes of one training: what they agree on, and what one of them says for all."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,35 @@ from typing import Any
 import pytest
 
 from autoj_reward.engine.endpoint import TINY
+from tests.edge.test_service import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 
+ROOT = Path(__file__).parents[2]
 RANK = """
+import sys
+from torch import distributed
+
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
+
+rank, port = sys.argv[1:]
+store = distributed.TCPStore("127.0.0.1", int(port), 2, rank == "0")
+distributed.init_process_group("gloo", store=store, rank=int(rank), world_size=2)
+# The endpoint of rank 1, if that asked by itself, would tell nothing.
+judge = JudgeConfig(kind="fake", script={"logprobs": rank == "0"})
+with RewardModel(RewardConfig(judge=judge)) as reward:
+    try:
+        [found] = reward.rewards_now([Candidate("q", "a")])
+    except Exception as error:
+        print(type(error).__name__, error)
+    else:
+        print(found.raw)
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+FINDING = """
 import json, sys
 import torch.distributed as distributed
 from autoj_reward.config import JudgeConfig, RewardConfig
@@ -37,6 +63,25 @@ found["rewards"] = [rewards("told"), rewards("untold")]
 distributed.barrier()
 print(json.dumps(found))
 """
+
+
+def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
+    port = str(free_port())
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, rank, port],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    (first, said), (second, silent) = [process.communicate() for process in ranks]
+    assert float(first) != round(float(first))  # an expected rating
+    assert "view is expected" in second  # which rank 1 would have to give, too
+    assert said.count("view expected, distributions: scripted; 1 of 1 judgements ok") == 1
+    assert "distributions:" not in silent
 
 
 class Ranked(Dialect):
@@ -65,13 +110,13 @@ def endpoints() -> Iterator[list[Ranked]]:
         one.server.server_close()
 
 
-@pytest.mark.training
 def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_path: Path) -> None:
     """Left to itself the second rank would take ratings for rewards where the first takes expected
     ratings, as the answer to its first request tells it."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), str(tmp_path / "store"), endpoint.url],
+            [sys.executable, "-c", FINDING, str(rank), str(tmp_path / "store"), endpoint.url],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

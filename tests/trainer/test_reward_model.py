@@ -30,6 +30,7 @@ from autoj_reward.config import (
     ServiceConfig,
     ShapingConfig,
 )
+from autoj_reward.config.urls import parse_base_url
 from autoj_reward.edge.http import make_app
 from autoj_reward.errors import (
     AutojError,
@@ -511,7 +512,9 @@ def service() -> Iterator[str]:
     thread.join()
 
 
-def test_a_running_service_rewards(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_service_rewards(
+    service: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     failures = FailureConfig(budget=1)
     made = config(service=ServiceConfig(address=service), failures=failures)
@@ -522,6 +525,8 @@ def test_a_running_service_rewards(service: str, monkeypatch: pytest.MonkeyPatch
     assert found[3].judgement.outcome is Outcome.UNAVAILABLE
     assert found[0].judgement.rating is not None and found[0].judgement.rating.distribution
     assert compared.verdict == "first"
+    used = f"(the service at {service}), view rating, distributions: scripted; 2 of 5 judgements ok"
+    assert used in capfd.readouterr().err
 
 
 def test_a_part_at_another_address(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,7 +552,7 @@ def test_a_wrong_token_and_an_address_without_a_service(
     none = ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)
     with pytest.raises(EngineUnavailable, match=r"no reward service at http://127.0.0.1:9"):
         RewardModel(config(service=none)).open()
-    with pytest.raises(ConfigError, match="is no URL"):
+    with pytest.raises(ConfigError, match=r"service\.address .* is not an http"):
         RewardModel(config(service=ServiceConfig(address="nowhere"))).open()
 
 
@@ -587,7 +592,7 @@ def test_the_service_dies_in_the_middle(service: str) -> None:
 
     async def run() -> None:
         backend = await HttpBackend.connect(service, "secret", 5)
-        backend._post.url = httpx.URL("http://127.0.0.1:9")
+        backend._base = parse_base_url("http://127.0.0.1:9", "address")
         with pytest.raises(EngineUnavailable, match="was lost"):
             async for _ in backend.stream([JudgeInput("q", ("good",))]):
                 pass
