@@ -69,9 +69,9 @@ def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
     sequences = config.max_sequences or (GPU_SEQUENCES if gpus else CPU_SEQUENCES)
     most = [4 * sequences, sequences + WAITING]
     minutes = config.serve.deadline_s / 60 / processes()
-    if config.requests_per_minute:
+    if config.kind == "openai" and config.requests_per_minute:
         most.append(int(minutes * config.requests_per_minute / REQUESTS))
-    if config.tokens_per_minute:
+    if config.kind == "openai" and config.tokens_per_minute:
         tokens = REQUESTS * PROMPT + config.max_tokens
         most.append(int(minutes * config.tokens_per_minute / tokens))
     return max(1, min(most))

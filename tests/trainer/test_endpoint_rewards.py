@@ -156,7 +156,7 @@ async def test_a_reward_that_no_endpoint_gives_before_its_deadline_is_none(
     speaking: Callable[..., Opened],
 ) -> None:
     endpoint, _ = speaking(last=1, missed=None)
-    serve = {"deadline_s": 0.5}
+    serve = {"deadline_s": 0.5, "max_ongoing": 1}  # the second is asked when the first is lost
     config = {"kind": "openai", "model": "served", "base_url": endpoint.url, "serve": serve}
     asked = [Candidate("Why?", "Because."), Candidate("Why?", "So.")]
     with RewardModel(RewardConfig.model_validate({"judge": config})) as model:
