@@ -13,7 +13,7 @@ def label_probs(
     import torch
 
     tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in labels}
-    begun = {own[:n] for own in tokens.values() for n in range(len(own) + 1)}
+    begun = {own[:n] for own in tokens.values() for n in range(len(own))}
     nexts: dict[tuple[int, ...], Any] = {}
     for length in {len(prefix) for prefix in begun}:
         alike = [prefix for prefix in begun if len(prefix) == length]
@@ -23,7 +23,7 @@ def label_probs(
     found = {}
     for text, own in tokens.items():
         longer = {t[len(own)] for t in tokens.values() if t != own and t[: len(own)] == own}
-        found[text] = 1.0 - sum(nexts[own][t].item() for t in longer)
+        found[text] = 1.0 - sum(nexts[own][token].item() for token in longer)
         for n, token in enumerate(own):
             found[text] *= nexts[own[:n]][token].item()
     return found
