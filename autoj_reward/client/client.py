@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.recorder import Progress, Recorder
@@ -87,6 +88,7 @@ class RewardClient:
         self._closed = False
         self._require = require
         self._views: dict[str, frozenset[View]] = {}
+        self._finding: Mapping[str, Any] = {}
         self._contact = asyncio.Lock()
         self._tells_expected = False
 
@@ -125,10 +127,24 @@ class RewardClient:
                 if self.journal and found and not known:
                     kept = self.journal.keep_finding(judge, found)
                     if kept != found:
-                        views, _ = await self.backend.contact(kept)
+                        views, found = await self.backend.contact(kept)
                 self._require(views)
-                self._views[judge] = views
+                self._views[judge], self._finding = views, found
             return self._views[judge]
+
+    async def finding(self) -> Mapping[str, Any]:
+        """Return what was found out about the judge's endpoint, as JSON values; {} for a judge of
+        another kind. Raises as `views` does."""
+        await self.views()
+        return self._finding
+
+    async def use_finding(self, finding: Mapping[str, Any]) -> None:
+        """Go by what another process has found out about the endpoint. Raises as `views` does."""
+        if await self.finding() == finding:
+            return
+        async with self._contact:
+            views, self._finding = await self.backend.contact(finding)
+            self._views[self.backend.judge] = views
 
     async def rate(
         self,

@@ -61,11 +61,13 @@ def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
     )
 
 
-def read_next_token(answer: dict[str, Any], queued_s: float) -> tuple[Alternatives | None, Usage]:
-    """Return the alternatives of the first token of a chat answer, None where none are told, and
-    the cost."""
+def read_next_tokens(
+    answer: dict[str, Any], queued_s: float
+) -> tuple[list[tuple[bytes, Alternatives]], Usage]:
+    """Return each token of a chat answer with its alternatives, [] where none are told, and the
+    cost."""
     told = _told(answer["choices"][0])
-    return (_alternatives(told[0]) if told else None), read_usage(answer, queued_s, 1)
+    return [(_bytes(one), _alternatives(one)) for one in told], read_usage(answer, queued_s, 1)
 
 
 def read_top_logprobs(

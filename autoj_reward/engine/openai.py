@@ -18,7 +18,7 @@ from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.alternatives import read_labels, written_slot
 from autoj_reward.engine.answers import (
     read_generations,
-    read_next_token,
+    read_next_tokens,
     read_top_logprobs,
     read_whole_generation,
 )
@@ -178,7 +178,7 @@ class OpenAIEngine:
         return 0 < with_it < without
 
     async def _prompt_tokens(self, body: dict[str, Any]) -> int:
-        _, usage = await self._first(CHAT, body, read_next_token)
+        _, usage = await self._first(CHAT, body, read_next_tokens)
         return usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -253,14 +253,19 @@ class OpenAIEngine:
         messages = self._messages(prepared.prompt)
 
         async def following(text: str) -> tuple[Alternatives | None, Usage]:
-            # The judge may quote what a response says. Templates strip the white space at its end.
+            # The judge may quote what a response says. Templates strip the white space at its end:
+            # where it is a token of a label, such as that of "Response 1", the judge writes it.
             said = {"role": "assistant", "content": defuse(begun + text).rstrip()}
-            body = {"messages": [*messages, said], "max_tokens": 1, "temperature": 0, **GOING_ON}
-            body |= self._logprobs(self._top)
-            told, usage = await self._endpoint.post(CHAT, body, read_next_token)
-            if told is None:
+            space = text[len(text.rstrip()) :]
+            steps = 2 if space else 1
+            body = {"messages": [*messages, said], "max_tokens": steps, "temperature": 0}
+            body |= GOING_ON | self._logprobs(self._top)
+            tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
+            if not tokens:
                 raise _NoLogprobs
-            return told, usage
+            if space and (len(tokens) < steps or tokens[0][0] != space.encode()):
+                return None, usage
+            return tokens[steps - 1][1], usage
 
         return await read_labels(labels, following)
 
@@ -270,12 +275,11 @@ class OpenAIEngine:
         if top is None:
             raise _NoLogprobs
         assert self.tokens is not None
-        found: dict[int, float] = {}
-        for i in wanted:
-            names = (f"token_id:{i}", *_spellings(self.tokens.tokenizer, i))
-            told = [top[name] for name in names if name in top]
-            found |= {i: told[0]} if told else {}
-        return found, usage
+        for name_of in (name_by_id, name_by_piece, name_by_text):
+            names = {i: name_of(self.tokens.tokenizer, i) for i in wanted}
+            if found := {i: top[name] for i, name in names.items() if name in top}:
+                return found, usage
+        return {}, usage
 
     async def check(self) -> None:
         """Each request finds out for itself whether the endpoint answers."""
@@ -284,9 +288,20 @@ class OpenAIEngine:
         await self._endpoint.close()
 
 
-def _spellings(tokenizer: Any, token: int) -> tuple[str, ...]:
-    """How endpoints name a token: vLLM with the space that decoding a SentencePiece token alone
-    leaves out, others without."""
-    piece, text = tokenizer.convert_ids_to_tokens(token), tokenizer.decode([token])
+def name_by_id(_: Any, token: int) -> str:
+    """Return the name that vLLM gives a token where it is asked for ids."""
+    return f"token_id:{token}"
+
+
+def name_by_piece(tokenizer: Any, token: int) -> str:
+    """Return the name that vLLM gives a token where it does not know of ids: with the space that
+    decoding a SentencePiece token alone leaves out."""
+    piece = tokenizer.convert_ids_to_tokens(token)
     spaces = len(piece) - len(piece.lstrip("\u2581"))
-    return (" " * spaces + text.lstrip(" "), text)
+    text = name_by_text(tokenizer, token)
+    return " " * max(spaces, len(text) - len(text.lstrip(" "))) + text.lstrip(" ")
+
+
+def name_by_text(tokenizer: Any, token: int) -> str:
+    """Return the name that other endpoints give a token."""
+    return str(tokenizer.decode([token]))

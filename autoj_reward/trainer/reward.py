@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
@@ -191,13 +192,18 @@ class RewardModel:
 
     async def _use_views(self) -> None:
         """Settle which number of each judge counts, once, at the first rewards: then the processes
-        of a training can tell each other, and all go by what the first has found."""
-        found = {name: sorted(views) for name, views in self._views.items()}
-        agreed = await asyncio.to_thread(of_first_rank, "autoj-reward-views", found)
-        views = {
-            name: self._view(name, self.clients[name], frozenset(own))
-            for name, own in agreed.items()
+        of a training can tell each other, and all go by what the first has found out."""
+        found = {
+            name: (sorted(views), dict(await self.clients[name].finding()))
+            for name, views in self._views.items()
         }
+        judges = {name: own.judge.model for name, own in self.config.judged.items()}
+        key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
+        agreed = await asyncio.to_thread(of_first_rank, key, found)
+        views = {}
+        for name, (own, finding) in agreed.items():
+            await self.clients[name].use_finding(finding)
+            views[name] = self._view(name, self.clients[name], frozenset(own))
         self.parts.use_views(views)
         asked = {n: partial(self.clients[n].rate, view=view) for n, view in views.items()}
         self._asks = asked | self._functions

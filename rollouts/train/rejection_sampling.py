@@ -28,8 +28,8 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_jsonl
 from autoj_reward.models.unused import load_run
+from autoj_reward.processes import processes
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
-from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.arguments import require_arguments
 from rollouts.train.chosen import training_rows

@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,23 +68,20 @@ class Endpoint:
         class Server(ThreadingHTTPServer):
             request_queue_size = 128  # a connection more than wait there is tried again in a second
 
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self._server_kind, self._handler = Server, Handler
+        self.listen(0)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def listen(self, port: int) -> None:
+        """Serve on a port; 0: on any that is free."""
+        self.server = self._server_kind(("127.0.0.1", port), self._handler)
+        self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def script(self, *answers: Answer) -> None:
         """These answers in turn, the last one for ever."""
         left = list(answers)
         self.answer = lambda path, body: left.pop(0) if len(left) > 1 else left[0]
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
 
 
 def chat(*texts: str, **told: Any) -> Answer:
