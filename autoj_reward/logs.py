@@ -76,6 +76,19 @@ def log_to_stderr() -> None:
         logger.setLevel("INFO" if name == "autoj_reward" else "WARNING")
 
 
+def announce(line: str) -> None:
+    """Tell the user a line: logged at INFO where a handler takes that, as a service's does, else on
+    stderr, between progress bars. A higher level of the package's own logger silences it."""
+    if LOG.level > logging.INFO:
+        return
+    if LOG.isEnabledFor(logging.INFO) and LOG.hasHandlers():
+        LOG.info("%s", line)
+        return
+    from tqdm import tqdm
+
+    tqdm.write(line, file=sys.stderr)
+
+
 def new_request_id(given: str) -> str:
     """The caller's own id if it is a plain word, so that logs of both sides join; or a new one."""
     return given if _PLAIN.fullmatch(given) else uuid.uuid4().hex

@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from autoj_reward.commands import plan as rates
-from autoj_reward.commands.flags import CONFIG, RUN, SET, STRICT, calling, command, flag
+from autoj_reward.commands.flags import (
+    CONFIG,
+    RUN,
+    SET,
+    STRICT,
+    STRICT_KEYS,
+    calling,
+    command,
+    flag,
+)
 
 TRAIN = "rollouts.train.main:main"
 
 best_of_n = calling("rollouts.best_of_n.job:main", RUN, SET, STRICT)
-ppo = calling(TRAIN, RUN, SET, algorithm="ppo")
-grpo = calling(TRAIN, RUN, SET, algorithm="grpo")
-rloo = calling(TRAIN, RUN, SET, algorithm="rloo")
-online_dpo = calling(TRAIN, RUN, SET, algorithm="online-dpo")
-rejection_sampling = calling(TRAIN, RUN, SET, algorithm="rejection-sampling")
+ppo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="ppo")
+grpo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="grpo")
+rloo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="rloo")
+online_dpo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="online-dpo")
+rejection_sampling = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="rejection-sampling")
 
 ACCELERATE = flag("--accelerate", metavar="FILE", help="accelerate's config that trains --config")
 PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, over that file's")

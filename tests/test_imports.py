@@ -18,7 +18,17 @@ HEAVY = {"torch", "ray", "vllm", "transformers"}
 
 # A room imports itself and what stands left of it.
 STAGES = (
-    ("types", "conversation", "context", "errors", "config", "extras", "logs", "garbage"),
+    (
+        "types",
+        "conversation",
+        "context",
+        "errors",
+        "config",
+        "extras",
+        "logs",
+        "garbage",
+        "processes",
+    ),
     ("io",),
     ("capacity",),
     ("prompts",),

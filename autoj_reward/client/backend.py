@@ -25,6 +25,17 @@ class Backend(Protocol):
         """What keeps an endpoint from answering at the moment; empty if nothing does."""
         return ""
 
+    @property
+    def place(self) -> str:
+        """Where the judge is, for a log and without secrets."""
+        return "in this process"
+
+    @property
+    def distributions(self) -> str:
+        """Where label probabilities come from, for a log; of an endpoint, once `contact` has
+        returned."""
+        return "not told"
+
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
         """Return the numbers that the judge gives, and what to keep of having asked an endpoint.
 
@@ -58,6 +69,14 @@ class LocalBackend(Backend):
     @property
     def problem(self) -> str:
         return self._replica.problem
+
+    @property
+    def place(self) -> str:
+        return self._replica.place
+
+    @property
+    def distributions(self) -> str:
+        return self._replica.distributions
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
         found = await self._replica.contact(known)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.recorder import Progress, Recorder
@@ -87,6 +88,7 @@ class RewardClient:
         self._closed = False
         self._require = require
         self._views: dict[str, frozenset[View]] = {}
+        self._finding: Mapping[str, Any] = {}
         self._contact = asyncio.Lock()
         self._tells_expected = False
 
@@ -105,6 +107,11 @@ class RewardClient:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether the judge was asked anything, if only what it can give."""
+        return self.backend.judge in self._views
+
     async def views(self) -> frozenset[View]:
         """Return the numbers that the judge gives. An endpoint is asked once what it can; a finding
         in the journal counts, whoever asked.
@@ -120,10 +127,24 @@ class RewardClient:
                 if self.journal and found and not known:
                     kept = self.journal.keep_finding(judge, found)
                     if kept != found:
-                        views, _ = await self.backend.contact(kept)
+                        views, found = await self.backend.contact(kept)
                 self._require(views)
-                self._views[judge] = views
+                self._views[judge], self._finding = views, found
             return self._views[judge]
+
+    async def finding(self) -> Mapping[str, Any]:
+        """Return what was found out about the judge's endpoint, as JSON values; {} for a judge of
+        another kind. Raises as `views` does."""
+        await self.views()
+        return self._finding
+
+    async def use_finding(self, finding: Mapping[str, Any]) -> None:
+        """Go by what another process has found out about the endpoint. Raises as `views` does."""
+        if await self.finding() == finding:
+            return
+        async with self._contact:
+            views, self._finding = await self.backend.contact(finding)
+            self._views[self.backend.judge] = views
 
     async def rate(
         self,
@@ -145,8 +166,6 @@ class RewardClient:
             for s in range(k)
         ]
         answers = await self.judge(items, view)
-        if view == "expected":
-            self._require_told(answers)
         found = [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
         if view is None:
             return found
@@ -167,7 +186,7 @@ class RewardClient:
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
         """ConfigError if the judge has told no probabilities so far, and these need them."""
-        lacking = [own.lacks("expected") for own in answers if own.ok]
+        lacking = [own.lacks("expected") for own in answers if own.rating]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
             raise ConfigError(
@@ -209,7 +228,10 @@ class RewardClient:
                 await asyncio.wait(elsewhere.values())
             done = {i: f for i, f in elsewhere.items() if not (f.cancelled() or f.exception())}
             answers |= {i: f.result() for i, f in done.items()}
-        return [answers[item] for item in items]
+        found = [answers[item] for item in items]
+        if view == "expected":
+            self._require_told(found)
+        return found
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         if self._closed:

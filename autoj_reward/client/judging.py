@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from tqdm import tqdm
 
 from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig
+from autoj_reward.client.used import FirstJudgements
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
+from autoj_reward.models.views import resolve_view
 from autoj_reward.select.race import Ask
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -42,24 +45,36 @@ async def asking(
     journal: Journal,
     total: int | None = None,
     label: str | None = None,
-    require: Require = no_requirement,
+    view: View | None = None,
 ) -> AsyncIterator[Ask]:
-    """How to ask a judge; it is started with the first input that the journal lacks.
+    """How to ask a judge; it is started with the first input that the journal lacks. After its
+    first judgements a line says what is used.
 
-    require: as for `RewardClient`.
+    view: the number that counts of ratings; it is a ConfigError, before anything is judged, if the
+    judge does not give it.
     """
     said, name = label or f"judging: {config.model}", judge_name(config)
-    starting, opened = asyncio.Lock(), list[RewardClient]()
+    require = partial(resolve_view, view, "choose", None) if view else no_requirement
+    starting = asyncio.Lock()
+    opened = list[tuple[RewardClient, FirstJudgements]]()
+
     async with AsyncExitStack() as stack:
 
         async def ask(items: Sequence[JudgeInput]) -> list[Judgement]:
             async with starting:
                 if not opened:
                     on_record = journal.get(name, items)
-                    if on_record.keys() >= set(items):
+                    kept = {i for i, own in on_record.items() if not (view and own.lacks(view))}
+                    if kept >= set(items):
                         return [on_record[item] for item in items]
                     judge = judging(config, journal, total, said, require)
-                    opened.append(await stack.enter_async_context(judge))
-            return await opened[0].judge(items)
+                    reward = await stack.enter_async_context(judge)
+                    opened.append((reward, FirstJudgements(reward, view)))
+            reward, first = opened[0]
+            found = await reward.judge(items, view)
+            first.add(own.with_number(view) if view and own.rating else own for own in found)
+            return found
 
         yield ask
+        for _, first in opened:
+            first.end()

@@ -47,6 +47,7 @@ class Told:
 
     judge: its fingerprint. views: the numbers that it gives. preferred: the view that its entry
     names. in_flight: judge inputs that it takes on at a time. scale: lowest and highest rating.
+    distributions: where they come from, in words.
     """
 
     judge: str
@@ -54,6 +55,7 @@ class Told:
     preferred: View | None = None
     in_flight: int | None = None
     scale: tuple[float, float] | None = None
+    distributions: str = ""
 
 
 class HttpBackend:
@@ -87,6 +89,14 @@ class HttpBackend:
         except BaseException:
             await client.close()
             raise
+
+    @property
+    def place(self) -> str:
+        return f"the service at {self.address}"
+
+    @property
+    def distributions(self) -> str:
+        return self.told.distributions or "not told by this service"
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """Answers as the service sends them; what it would reject is not sent. Of two halves of a
@@ -228,6 +238,7 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
             said.get("view"),
             said.get("in_flight"),
             (float(scale[0]), float(scale[1])) if scale else None,
+            str(said.get("distributions", "")),
         )
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error

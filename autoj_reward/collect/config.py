@@ -16,7 +16,7 @@ class TeacherConfig(EngineConfig):
 
     max_tokens: of one answer. price_in, price_out: US dollars a million tokens, 0 for a model of
         one's own. concurrency: questions in flight. patience: questions in a row that nobody
-        answers, after which the run stops; each was tried several times already, with pauses.
+        answers, after which the run stops; each was asked again for ten minutes already.
     """
 
     max_tokens: int = Field(1024, ge=1)

@@ -15,6 +15,8 @@ from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
 from autoj_reward.prompts.render import Prompt
 
+QUESTION_S = 600.0
+"""Seconds that an endpoint has for a question, retries included."""
 CHARS_PER_TOKEN = 4
 """Of English text, for budgets and estimates."""
 
@@ -45,18 +47,21 @@ class Teacher:
         self._gate = asyncio.Semaphore(config.concurrency)
         self._reserved = Cost()
         self._unanswered = 0
+        self._contact, self._met = asyncio.Lock(), False
         self.asked = 0
         """Questions put in this run; those answered earlier are not put again."""
 
     async def ask(self, prompt: Prompt, meta: dict[str, Any]) -> Answer | None:
         """The answer, from the record if it is there; None if nobody answered this time.
 
-        Raises OutOfBudget before a question that might not be affordable, and EngineUnavailable
-        when nobody answered `patience` questions in a row.
+        Raises OutOfBudget before a question that might not be affordable, EngineUnavailable when
+        nobody answers within `start_s` at the start or `patience` questions in a row, and
+        ConfigError for what an endpoint refuses whatever it is asked.
         """
         key = question_key(self._name, prompt)
         if known := self._log.get(key):
             return known
+        await self._meet()
         async with self._gate:
             if known := self._log.get(key):
                 return known
@@ -75,13 +80,20 @@ class Teacher:
             self._log.put(key, answer, meta)
             return answer
 
+    async def _meet(self) -> None:
+        """Find out once, before the first question, whether an endpoint answers at all and which
+        parameters it takes."""
+        async with self._contact:
+            if not self._met:
+                await self._engine.contact(_sampling(self._config), {})
+                self._met = True
+
     async def _put(self, prompt: Prompt) -> Answer:
         c = self._config
         self.asked += 1
         try:
             prepared = await self._engine.prepare(prompt, c.max_tokens, "reject")
-            sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed)
-            [said] = await self._engine.generate(prepared, sampling)
+            [said] = await self._engine.generate(prepared, _sampling(c))
         except InputRejected as error:
             return Answer(str(error), "rejected")
         tokens_in = said.usage.tokens_in or estimated_tokens(prompt)
@@ -103,12 +115,30 @@ def teacher_name(config: TeacherConfig) -> str:
     return f"{resolve(config).identity}:{config.model_dump_json(include=kept)}"
 
 
+def _sampling(config: TeacherConfig) -> Sampling:
+    return Sampling(config.max_tokens, config.temperature, config.top_p, config.seed)
+
+
+def _engine(config: TeacherConfig) -> Engine:
+    if config.kind != "openai":
+        return make_engine(config, resolve(config), "chat")
+    from autoj_reward.engine.openai import OpenAIEngine
+
+    return OpenAIEngine(
+        config,
+        "chat",
+        at_once=config.concurrency,
+        deadline_s=QUESTION_S,
+        asks_logprobs=False,
+    )
+
+
 @asynccontextmanager
 async def open_teacher(
     config: TeacherConfig, log: AnswerLog, budget: BudgetConfig
 ) -> AsyncIterator[Teacher]:
     """The teacher that a config names, its engine started here and closed at the end."""
-    engine = make_engine(config, resolve(config), "chat")
+    engine = _engine(config)
     await engine.start()
     try:
         yield Teacher(config, engine, log, budget)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoj_reward.commands.flags import INPUT, OUTPUT, STRICT, command, flag
+from autoj_reward.commands.flags import INPUT, OUTPUT, STRICT_ROWS, command, flag
 
 if TYPE_CHECKING:
     from autoj_reward.io.rows import QueryRow
 
 
 @command(
-    *(INPUT, OUTPUT, STRICT),
+    *(INPUT, OUTPUT, STRICT_ROWS),
     flag(
         "--others-below",
         type=float,

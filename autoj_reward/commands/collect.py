@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoj_reward.commands.flags import RUN, SET, command, flag
+from autoj_reward.commands.flags import RUN, SET, STRICT_KEYS, command, flag
 
 
-@command(RUN, SET, flag("--dry-run", action="store_true", help="count and price, ask nothing"))
-def collect(config: str, sets: Sequence[str], dry_run: bool) -> int:
+@command(
+    *(RUN, SET, STRICT_KEYS),
+    flag("--dry-run", action="store_true", help="count and price, ask nothing"),
+)
+def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> int:
     """Ask, and write what is worth training on; print counts and where it is."""
     import asyncio
 
@@ -16,10 +19,10 @@ def collect(config: str, sets: Sequence[str], dry_run: bool) -> int:
     from autoj_reward.collect.config import CollectConfig
     from autoj_reward.collect.estimate import estimate
     from autoj_reward.collect.statistics import render_statistics
-    from autoj_reward.config import load_config
+    from autoj_reward.models.unused import load_run
     from autoj_reward.scenarios import load_scenarios
 
-    checked = load_config(CollectConfig, config, sets)
+    checked = load_run(CollectConfig, config, sets, strict)
     known = load_scenarios(checked.scenarios)
     work = prepare(checked, known)
     if dry_run:

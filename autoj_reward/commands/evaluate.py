@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoj_reward.commands.flags import CONFIG, SET, Flag, calling, flag
+from autoj_reward.commands.flags import CONFIG, SET, STRICT_KEYS, Flag, calling, flag
 
 DATA = flag("--data", metavar="FILE", required=True, help="the rows to measure on")
 RESULT = flag(
@@ -23,14 +23,14 @@ def file(name: str, help: str) -> Flag:
 
 eval_p = calling(
     "autoj_reward.evaluate.pairs:eval_p",
-    *(DATA, RESULT, CONFIG, SET),
+    *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
     file("--verdicts", "measure the verdicts of a file, and ask no judge"),
     file("--swapped-verdicts", "the verdicts on responses in the other order"),
 )
 
 eval_c = calling(
     "autoj_reward.evaluate.critiques:eval_c",
-    *(DATA, RESULT, CONFIG, SET),
+    *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
     file("--critiques", "measure the critiques of a file, and ask no judge"),
     file("--reference", "reference critiques, in place of those in the data"),
     file("--votes", "count a grader's answers in a file, and ask nobody"),
@@ -38,7 +38,7 @@ eval_c = calling(
 
 eval_r = calling(
     "autoj_reward.evaluate.selection:eval_r",
-    *(DATA, RESULT, CONFIG, SET),
+    *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
     flag("--scores", metavar="NAME", help="rank by these scores of the data, and ask no judge"),
     flag("--grades", metavar="NAME", help="grade by these scores of the data, and ask no grader"),
 )
@@ -48,12 +48,12 @@ ranking = calling(
     flag("--data", metavar="FOLDER", help="outputs in AlpacaEval's form, one file a system"),
     file("--leaderboard", "CSV with the figures of the systems"),
     file("--table", "CSV of system, rating and leaderboard figure; ask no judge"),
-    *(RESULT, CONFIG, SET),
+    *(RESULT, CONFIG, SET, STRICT_KEYS),
 )
 
 pairs = calling(
     "autoj_reward.evaluate.pairs:pairs",
-    *(DATA, RESULT, CONFIG, SET),
+    *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
     flag(
         "--format",
         required=True,
@@ -63,7 +63,9 @@ pairs = calling(
     ),
 )
 
-best_of_four = calling("autoj_reward.evaluate.best_of_four:best_of_four", DATA, RESULT, CONFIG, SET)
+best_of_four = calling(
+    "autoj_reward.evaluate.best_of_four:best_of_four", DATA, RESULT, CONFIG, SET, STRICT_KEYS
+)
 
 kappa = calling("autoj_reward.evaluate.kappa:kappa", RESULTS, RESULT)
 

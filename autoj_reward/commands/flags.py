@@ -50,6 +50,14 @@ SET = flag(
     dest="sets",
     help="override one value, for example judge.model=GAIR/autoj-13b",
 )
-STRICT = flag("--strict", action="store_true", help="a bad input row is an error, at once")
+STRICT = flag(
+    "--strict",
+    action="store_true",
+    help="a bad input row, or a config key that has no effect, is an error, at once",
+)
+STRICT_ROWS = flag("--strict", action="store_true", help="a bad input row is an error, at once")
+STRICT_KEYS = flag(
+    "--strict", action="store_true", help="a config key that has no effect is an error"
+)
 INPUT = flag("--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet")
 OUTPUT = flag("--output", required=True, metavar="FILE", help="JSON lines, same order")

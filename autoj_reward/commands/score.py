@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autoj_reward.commands.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
 
 if TYPE_CHECKING:
-    from autoj_reward.config import JudgeConfig
+    from autoj_reward.config import JudgeConfig, View
     from autoj_reward.io.rows import TextRow
     from autoj_reward.io.stream import Stream
     from autoj_reward.types import Comparison, JudgeInput, Judgement
@@ -26,15 +26,16 @@ SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Rate query and response of every row."""
-    from autoj_reward.config import ScoreConfig, load_config
+    from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import rating_inputs
     from autoj_reward.io.rows import texts
     from autoj_reward.models import context_asked, critiques_of
+    from autoj_reward.models.unused import load_run
     from autoj_reward.select.aggregate import mean_of_critiques
     from autoj_reward.types import Candidate
 
     require_own((source, config), output)
-    checked = load_config(ScoreConfig, config, sets)
+    checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "single")
     critiques = critiques_of(checked.judge)
 
@@ -46,20 +47,21 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
         return rating_fields(mean_of_critiques(found))
 
     rows = texts(source, "query", "response", asked=wanted)
-    return _judge(checked.judge, rows, inputs, fields, output, strict)
+    return _judge(checked.judge, rows, inputs, fields, output, strict, "rating")
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Compare response_1 and response_2 of every row."""
-    from autoj_reward.config import ScoreConfig, load_config
+    from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import joint
     from autoj_reward.io.rows import texts
     from autoj_reward.models import context_asked
+    from autoj_reward.models.unused import load_run
     from autoj_reward.types import Contest
 
     require_own((source, config), output)
-    checked = load_config(ScoreConfig, config, sets)
+    checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
 
     def inputs(row: TextRow) -> list[JudgeInput]:
@@ -131,8 +133,10 @@ def _judge(
     fields: Callable[[list[Judgement]], dict[str, Any]],
     output: str,
     strict: bool,
+    view: View | None = None,
 ) -> int:
-    """Judge row by row, and write each with the fields that were found."""
+    """Judge row by row, and write each with the fields that were found. view: the number that the
+    judge must give."""
     from autoj_reward.evaluate.ask import judge_each
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, write_json
@@ -158,7 +162,7 @@ def _judge(
             file.line(joined(row.fields, added))
 
         asked = ((row, inputs(row)) for row in rows.usable())
-        judge_each(judge, journal, asked, done, "judging", total)
+        judge_each(judge, journal, asked, done, "judging", total, view)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
     summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
     write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})

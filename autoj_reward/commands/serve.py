@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from autoj_reward.commands.flags import RUN, SET, calling
+from autoj_reward.commands.flags import RUN, SET, STRICT_KEYS, calling
 
-serve = calling("autoj_reward.edge.service:main", RUN, SET)
+serve = calling("autoj_reward.edge.service:main", RUN, SET, STRICT_KEYS)

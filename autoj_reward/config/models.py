@@ -63,8 +63,12 @@ class EngineConfig(Block):
 
     @model_validator(mode="after")
     def _endpoint(self) -> EngineConfig:
-        if (self.kind == "openai") != (self.base_url is not None):
+        if self.kind == "openai" and self.base_url is None:
             raise ValueError("base_url is for kind: openai, which needs it")
+        # Beside a kind that was written it is a leftover. Alone it more likely lacks its kind, and
+        # the judge would be another model altogether.
+        if self.base_url is not None and "kind" not in self.model_fields_set:
+            raise ValueError("base_url is for kind: openai: set kind")
         return self
 
     @property
@@ -115,7 +119,7 @@ class JudgeConfig(EngineConfig):
 
     format: a judge format of the package, a path to a format file, or `auto` (by model name).
         `scalar` makes the model a scalar reward model that reads its own chat template; of the
-        keys below only `over_long` and `serve` then count.
+        keys below only `max_text_chars`, `over_long` and `serve` then count.
     wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
     critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
     critique: False asks for the rating right after the prompt: one token instead of hundreds.
@@ -158,11 +162,6 @@ class JudgeConfig(EngineConfig):
             raise ValueError(
                 f"critiques is {self.critiques} at temperature 0, which gives the same critique "
                 "each time: set a temperature, for example 0.7"
-            )
-        if self.cuts_prompts and self.max_tokens >= self.max_model_len:
-            raise ValueError(
-                f"max_tokens {self.max_tokens} leaves no room for the prompt in max_model_len "
-                f"{self.max_model_len}"
             )
         return self
 

@@ -26,7 +26,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models.device import Device
 from autoj_reward.models.settings import dtype_on, max_ongoing
-from autoj_reward.models.views import Abilities, views_of
+from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 
@@ -54,7 +54,11 @@ class _Edge:
         most = judge.serve.max_replicas or judge.serve.replicas
         assert isinstance(most, int)  # build() has seen to it
         backend = RayBackend(
-            self._judge, judge_name(judge), most, views=views_of(judge, Abilities())
+            self._judge,
+            judge_name(judge),
+            most,
+            views=views_of(judge, Abilities()),
+            distributions=distributions_of(judge, Abilities()),
         )
         client = client_of(judge, backend, max_ongoing(judge, _gpus_each(judge)) * most)
         token = kept_token(self._config.token_env, self._config.token_file)
@@ -65,6 +69,11 @@ def build(args: dict[str, Any]) -> Any:
     """The application of `args`, an ApplicationConfig; what Serve's `import_path` names."""
     config = check(ApplicationConfig, args, "args")
     judge, serving = config.judge, config.judge.serve
+    if judge.kind == "openai":
+        raise ConfigError(
+            "args: judge.kind is openai, and this application is for judges on replicas: an "
+            "endpoint needs none, so run `autoj serve` for it"
+        )
     if serving.replicas == "auto":
         raise ConfigError("args: judge.serve.replicas: give a number; nodes may still be missing")
     gpus = _gpus_each(judge)

@@ -190,6 +190,7 @@ class Judge:
     judge: the fingerprint. views: the numbers that the judge gives. view: the one that its entry
     names, which is preferred. in_flight: judge inputs that the service takes on at a time; a client
     that sends more waits. scale: lowest and highest rating; null for a scalar model's scores.
+    distributions: where they come from, or why there are none, in words.
     """
 
     judge: str
@@ -197,6 +198,7 @@ class Judge:
     view: View | None
     in_flight: int
     scale: list[float] | None
+    distributions: str
 
 
 @dataclass(frozen=True, slots=True)

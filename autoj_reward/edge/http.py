@@ -180,6 +180,7 @@ def make_app(
                     client.preferred,
                     client.max_in_flight * edges,
                     list(client.scale) if client.scale else None,
+                    client.backend.distributions,
                 )
             )
         )

@@ -10,21 +10,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import JUDGE, load_config
 from autoj_reward.edge.server import EdgeConfig, listen, make_edge
 from autoj_reward.edge.several import Several
 from autoj_reward.edge.sharing import Plan
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.garbage import seldom_collected
-from autoj_reward.logs import LOG, log_to_stderr
+from autoj_reward.logs import LOG, announce, log_to_stderr
 from autoj_reward.models import format_and_wrapper, format_of
+from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import with_readings
 from autoj_reward.prompts.format import (
     JudgeFormat,
@@ -35,9 +34,9 @@ from autoj_reward.prompts.format import (
 from autoj_reward.trainer.reward import RewardModel
 
 
-def main(config: str, sets: Sequence[str] = ()) -> int:
+def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Serve until SIGINT or SIGTERM."""
-    checked = load_config(EdgeConfig, config, sets)
+    checked = load_run(EdgeConfig, config, sets, strict)
     token = kept_token(checked.token_env, checked.token_file)
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
@@ -45,9 +44,11 @@ def main(config: str, sets: Sequence[str] = ()) -> int:
     with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
         kind = _Alone if checked.edges == 1 else _several
         running = kind(checked, token, listening, model)
-        judge = model.clients[JUDGE].backend.judge
-        print(f"judge {judge} at http://{checked.host}:{checked.port}", file=sys.stderr)
-        reload = _Reload(checked, lambda: load_config(EdgeConfig, config, sets), model, running)
+        for line in model.used():
+            announce(f"http://{checked.host}:{checked.port}: {line}")
+        reload = _Reload(
+            checked, lambda: load_run(EdgeConfig, config, sets, strict), model, running
+        )
         before = {
             number: signal.signal(number, lambda number, frame: running.stop())
             for number in (signal.SIGINT, signal.SIGTERM)

@@ -24,7 +24,7 @@ from autoj_reward.extras import from_extras
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.journal import Journal
 from autoj_reward.logs import LOG, log_to_stderr
-from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.settings import limits_shared, max_ongoing
 from autoj_reward.models.views import with_readings
 from autoj_reward.prompts.format import load_any_format
 from autoj_reward.trainer.reward import RewardModel
@@ -77,7 +77,9 @@ class SharedModel(RewardModel):
             return self._joined(found, own.judge, journal)
         most = max_ongoing(own.judge, 0)
         serve = own.judge.serve.model_copy(update={"max_ongoing": self._share(most)})
-        judge = own.judge.model_copy(update={"serve": serve})
+        judge = limits_shared(
+            own.judge.model_copy(update={"serve": serve}), self._plan.config.edges
+        )
         return open_reward(own.model_copy(update={"judge": judge}), journal=journal)
 
     @asynccontextmanager
@@ -108,7 +110,8 @@ def serve(plan: Plan, orders: Connection) -> None:
                 lambda client: make_edge(plan.config, client, model, plan.token, plan.listening)
             ).result()
             _say(orders, READY)
-            threading.Thread(target=_obey, args=(orders, edge, model), daemon=True).start()
+            told = orders, edge, model, plan.config.edges
+            threading.Thread(target=_obey, args=told, daemon=True).start()
             with seldom_collected():
                 model.run(lambda client: edge.server.serve()).result()
     except AutojError as error:
@@ -121,7 +124,7 @@ def _say(orders: Connection, what: str) -> None:
         orders.send(what)
 
 
-def _obey(orders: Connection, edge: Edge, model: RewardModel) -> None:
+def _obey(orders: Connection, edge: Edge, model: RewardModel, edges: int) -> None:
     while True:
         try:
             order = orders.recv()
@@ -133,17 +136,17 @@ def _obey(orders: Connection, edge: Edge, model: RewardModel) -> None:
         if order is Order.DRAIN:
             edge.drain()
         elif isinstance(order, Replaced):
-            _replace(order, model)
+            _replace(order, model, edges)
 
 
-def _replace(order: Replaced, model: RewardModel) -> None:
+def _replace(order: Replaced, model: RewardModel, edges: int) -> None:
     """Name the judge that the replicas have by now, or change one of this process's own."""
     if order.judge.on_replicas:
         model.clients[JUDGE].backend.judge = order.name
         return
     load_any_format.cache_clear()  # it may have been edited
     try:
-        judge = with_readings(order.judge, model.config.view, "reward")
+        judge = limits_shared(with_readings(order.judge, model.config.view, "reward"), edges)
         model.run(lambda client: client.backend.update(judge)).result()
     except AutojError as error:
         LOG.error("the judge stays as it is: %s", error)

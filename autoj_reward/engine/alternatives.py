@@ -24,6 +24,7 @@ _GOES_ON = re.compile(r"\w|\.\d")
 async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs | None:
     """Return the probability of each label at a slot; None where nothing is told there.
 
+    As `labels.trie_probs` has it, P(1) is what P("1") leaves to the labels that go on from there.
     What cannot be shared out is `unknown`: P("1") where 10 is a label too, the endpoint's tokenizer
     may write it as "1" and "0", and what follows "1" is not told.
     """
@@ -41,20 +42,19 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
         left = mass
         for text, (_, logprob) in zip(texts, told, strict=True):
             part = mass * math.exp(logprob)
-            whole = _complete(text, labels)
-            longer = [label for label in labels if label != text and label.startswith(text)]
-            if whole == begun:  # the label ends where this token begins, as the rest of `left`
-                continue
-            left -= part
-            if not text:  # white space alone: the label is still to come
+            whole = _complete(text, labels, begun.lstrip())
+            longer = _longer(text, labels, texts)
+            if not text or (begun and not text.strip()):  # what follows cannot be asked for
                 unknown += part
-            elif whole and not (whole == text and longer and not _has_token(longer, texts)):
-                probs[whole] += part
-            elif longer and part >= SMALL:
+                continue
+            if text == begun or not (whole or longer):
+                continue  # no label goes on with this token
+            left -= part
+            if longer and part >= SMALL:
                 await share_out(text, part)
             elif whole:
                 probs[whole] += part
-            elif longer:
+            else:
                 unknown += part
         if begun in probs:
             probs[begun] += max(0.0, left)
@@ -66,22 +66,32 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
 
 
 def _said(begun: str, token: bytes) -> str:
-    """The label's text with one more token; white space before a label is none of it."""
-    text = token.decode("utf-8", "replace")
-    return begun + text if begun else text.lstrip()
+    """The label's text with one more token; white space before a label is none of it, and stands
+    for itself while nothing follows."""
+    text = begun + token.decode("utf-8", "replace")
+    return text.lstrip() or text
 
 
-def _complete(text: str, labels: Sequence[str]) -> str | None:
-    """The longest label that the text begins with and that ends within it or at its end."""
+def _complete(text: str, labels: Sequence[str], begun: str) -> str | None:
+    """The longest label, longer than what has begun, with which the text begins and that ends
+    within it or at its end."""
     ended = (
-        label for label in labels if text.startswith(label) and not _GOES_ON.match(text, len(label))
+        label
+        for label in labels
+        if len(label) > len(begun)
+        and text.startswith(label)
+        and not _GOES_ON.match(text, len(label))
     )
     return max(ended, key=len, default=None)
 
 
-def _has_token(longer: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether a longer label is one token here, so that the shorter one's token is that alone."""
-    return any(text.startswith(label) for label in longer for text in texts)
+def _longer(text: str, labels: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """The labels that may come of the text with the next tokens. One that is a token itself does
+    not come of a shorter label's token."""
+    found = [label for label in labels if label != text and label.startswith(text.lstrip())]
+    if text not in labels:
+        return found
+    return [label for label in found if not any(one.startswith(label) for one in texts)]
 
 
 def written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Following:
@@ -106,7 +116,7 @@ def written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Followin
         head = token.text[: place - (ends[number] - len(token.text))].rstrip()
         if begun and head:
             return None, Usage()  # the label goes on inside a token, which tells no alternatives
-        return tuple(_after(head, token.alternatives)), Usage()
+        return _after(head, token.alternatives()), Usage()
 
     return following
 

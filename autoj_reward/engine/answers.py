@@ -6,9 +6,12 @@ is no completion.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from autoj_reward.engine.base import Alternatives, Generation, WrittenToken
+from autoj_reward.errors import EngineUnavailable
 from autoj_reward.types import Usage
 
 ENDS = {"stop": "", "length": ""}
@@ -22,6 +25,15 @@ def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation
         raise ValueError("no choices")
     usage = read_usage(answer, queued_s, len(choices))
     return [_generation(choice, usage) for choice in choices]
+
+
+def read_whole_generation(answer: dict[str, Any], queued_s: float) -> Generation:
+    """Return the one answer of a chat completion, with the alternatives of every token read once,
+    so that an endpoint whose alternatives cannot be read is known by its first answer."""
+    [own] = read_generations(answer, queued_s)
+    for token in _told(answer["choices"][0]):
+        _alternatives(token)
+    return own
 
 
 def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
@@ -44,15 +56,18 @@ def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
 
 def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
     """Return the tokens of a chat choice with their alternatives; () where none are told."""
-    told = (choice.get("logprobs") or {}).get("content") or ()
-    return tuple(WrittenToken(_bytes(one), _alternatives(one)) for one in told)
+    return tuple(
+        WrittenToken(_bytes(one), partial(_alternatives_or_error, one)) for one in _told(choice)
+    )
 
 
-def read_next_token(answer: dict[str, Any], queued_s: float) -> tuple[Alternatives | None, Usage]:
-    """Return the alternatives of the first token of a chat answer, None where none are told, and
-    the cost."""
-    tokens = read_tokens(answer["choices"][0])
-    return (tokens[0].alternatives if tokens else None), read_usage(answer, queued_s, 1)
+def read_next_tokens(
+    answer: dict[str, Any], queued_s: float
+) -> tuple[list[tuple[bytes, Alternatives]], Usage]:
+    """Return each token of a chat answer with its alternatives, [] where none are told, and the
+    cost."""
+    told = _told(answer["choices"][0])
+    return [(_bytes(one), _alternatives(one)) for one in told], read_usage(answer, queued_s, 1)
 
 
 def read_top_logprobs(
@@ -77,6 +92,20 @@ def read_usage(answer: dict[str, Any], queued_s: float, share: int) -> Usage:
         (told.get("completion_tokens") or 0) // share,
         queued_s=queued_s,
     )
+
+
+def _told(choice: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """The tokens of a chat choice as JSON has them; () where none are told."""
+    return (choice.get("logprobs") or {}).get("content") or ()
+
+
+def _alternatives_or_error(token: dict[str, Any]) -> Alternatives:
+    try:
+        return _alternatives(token)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineUnavailable(
+            f"an answer's alternatives cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _alternatives(token: dict[str, Any]) -> Alternatives:

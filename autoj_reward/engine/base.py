@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -52,10 +52,14 @@ Alternatives = tuple[tuple[bytes, float], ...]
 
 
 class WrittenToken(NamedTuple):
-    """One token that an endpoint wrote, as UTF-8 bytes, and what it might have written there."""
+    """One token that an endpoint wrote, as UTF-8 bytes.
+
+    alternatives: reads what it might have written there. Of hundreds of tokens with 20 alternatives
+    each, only those at the verdict are read. Raises EngineUnavailable for what is none.
+    """
 
     text: bytes
-    alternatives: Alternatives
+    alternatives: Callable[[], Alternatives]
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,12 +116,12 @@ class Endpoint:
         that a refusal is about the rest. Raises EngineUnavailable when it has passed,
         InputRejected and ConfigError as the module says.
         """
-        wait_s, pause_s = 0.0, self._first_pause_s
+        wait_s, pause_s, size = 0.0, self._first_pause_s, _size(body)
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
         while True:
             asked_at = time.monotonic()
-            await self._pace.take(_size(body))
+            await self._pace.take(size)
             async with self._free:
                 wait_s += time.monotonic() - asked_at
                 status, data, headers, problem = await self._send(path, body)
@@ -132,7 +132,7 @@ class Endpoint:
                 except (ValueError, KeyError, IndexError, TypeError, AttributeError):
                     problem = f"an answer that is no completion: {self._said(status, data)}"
                 else:
-                    self._pace.correct(_size(body), _tokens(answer))
+                    self._pace.correct(size, _tokens(answer))
                     self.problem = ""
                     self._taken.add(_parameters(body))
                     return found

@@ -14,16 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from autoj_reward.config import JudgeConfig, OverLong
+from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.alternatives import read_labels, written_slot
-from autoj_reward.engine.answers import read_generations, read_next_token, read_top_logprobs
+from autoj_reward.engine.answers import (
+    read_generations,
+    read_next_tokens,
+    read_top_logprobs,
+    read_whole_generation,
+)
 from autoj_reward.engine.base import Alternatives, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.logs import LOG
-from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.views import Abilities
 from autoj_reward.prompts.render import Prompt, broken_up, defuse
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -47,17 +50,22 @@ class OpenAIEngine:
 
     def __init__(
         self,
-        config: JudgeConfig,
+        config: EngineConfig,
         wrapper: str,
         marks: Sequence[str] = (),
+        *,
+        at_once: int,
+        deadline_s: float,
+        asks_logprobs: bool = True,
         first_pause_s: float = 0.5,
     ) -> None:
-        """marks: those of the judge's thinking block. first_pause_s: wait before a request is sent
-        for the second time; it doubles from one attempt to the next."""
+        """marks: those of the judge's thinking block. at_once: requests in flight. deadline_s:
+        seconds that one request may take, retries included. asks_logprobs: whether they are wanted.
+        first_pause_s: wait before a request is sent for the second time; it doubles from one
+        attempt to the next."""
         self.config, self.wrapper, self.marks = config, wrapper, marks
-        self._endpoint = Endpoint(
-            config, max_ongoing(config, 0), config.serve.deadline_s, first_pause_s
-        )
+        self._asks_logprobs = asks_logprobs
+        self._endpoint = Endpoint(config, at_once, deadline_s, first_pause_s)
         self.tokens: PromptTokenizer | None = None
         self._top = TOP[0] if config.tokenizer else 0
         self._goes_on = False
@@ -102,7 +110,6 @@ class OpenAIEngine:
             raise EngineUnavailable(
                 f"{error}. Start the endpoint, or correct base_url; start_s is how long to wait"
             ) from error
-        LOG.info("%s: distributions: %s", self._endpoint.address(""), self.abilities.about)
         return {
             "top": self._top,
             "goes_on": self._goes_on,
@@ -112,7 +119,7 @@ class OpenAIEngine:
     async def _first_request(self, sampling: Sampling, is_known: bool) -> bool:
         """Send a request of two words by the parameters of a judgement, and ask for as many
         log-probabilities as the endpoint tells; return whether the model thought first."""
-        most = 0 if self.config.distribution is False else TOP[0]
+        most = TOP[0] if self._asks_logprobs else 0
         sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
         for top in sizes:
             try:
@@ -133,7 +140,7 @@ class OpenAIEngine:
             found, _ = await self._first(COMPLETIONS, body, read_top_logprobs)
             return found is not None, False
         body |= {"messages": TINY, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
-        [answer] = await self._first(CHAT, body, read_generations)
+        answer = await self._first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
     async def _first(
@@ -171,7 +178,7 @@ class OpenAIEngine:
         return 0 < with_it < without
 
     async def _prompt_tokens(self, body: dict[str, Any]) -> int:
-        _, usage = await self._first(CHAT, body, read_next_token)
+        _, usage = await self._first(CHAT, body, read_next_tokens)
         return usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -246,14 +253,19 @@ class OpenAIEngine:
         messages = self._messages(prepared.prompt)
 
         async def following(text: str) -> tuple[Alternatives | None, Usage]:
-            # The judge may quote what a response says. Templates strip the white space at its end.
+            # The judge may quote what a response says. Templates strip the white space at its end:
+            # where it is a token of a label, such as that of "Response 1", the judge writes it.
             said = {"role": "assistant", "content": defuse(begun + text).rstrip()}
-            body = {"messages": [*messages, said], "max_tokens": 1, "temperature": 0, **GOING_ON}
-            body |= self._logprobs(self._top)
-            told, usage = await self._endpoint.post(CHAT, body, read_next_token)
-            if told is None:
+            space = text[len(text.rstrip()) :]
+            steps = 2 if space else 1
+            body = {"messages": [*messages, said], "max_tokens": steps, "temperature": 0}
+            body |= GOING_ON | self._logprobs(self._top)
+            tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
+            if not tokens:
                 raise _NoLogprobs
-            return told, usage
+            if space and (len(tokens) < steps or tokens[0][0] != space.encode()):
+                return None, usage
+            return tokens[steps - 1][1], usage
 
         return await read_labels(labels, following)
 
@@ -263,12 +275,11 @@ class OpenAIEngine:
         if top is None:
             raise _NoLogprobs
         assert self.tokens is not None
-        found: dict[int, float] = {}
-        for i in wanted:
-            names = (f"token_id:{i}", *_spellings(self.tokens.tokenizer, i))
-            told = [top[name] for name in names if name in top]
-            found |= {i: told[0]} if told else {}
-        return found, usage
+        for name_of in (name_by_id, name_by_piece, name_by_text):
+            names = {i: name_of(self.tokens.tokenizer, i) for i in wanted}
+            if found := {i: top[name] for i, name in names.items() if name in top}:
+                return found, usage
+        return {}, usage
 
     async def check(self) -> None:
         """Each request finds out for itself whether the endpoint answers."""
@@ -277,9 +288,20 @@ class OpenAIEngine:
         await self._endpoint.close()
 
 
-def _spellings(tokenizer: Any, token: int) -> tuple[str, ...]:
-    """How endpoints name a token: vLLM with the space that decoding a SentencePiece token alone
-    leaves out, others without."""
-    piece, text = tokenizer.convert_ids_to_tokens(token), tokenizer.decode([token])
+def name_by_id(_: Any, token: int) -> str:
+    """Return the name that vLLM gives a token where it is asked for ids."""
+    return f"token_id:{token}"
+
+
+def name_by_piece(tokenizer: Any, token: int) -> str:
+    """Return the name that vLLM gives a token where it does not know of ids: with the space that
+    decoding a SentencePiece token alone leaves out."""
+    piece = tokenizer.convert_ids_to_tokens(token)
     spaces = len(piece) - len(piece.lstrip("\u2581"))
-    return (" " * spaces + text.lstrip(" "), text)
+    text = name_by_text(tokenizer, token)
+    return " " * max(spaces, len(text) - len(text.lstrip(" "))) + text.lstrip(" ")
+
+
+def name_by_text(tokenizer: Any, token: int) -> str:
+    """Return the name that other endpoints give a token."""
+    return str(tokenizer.decode([token]))

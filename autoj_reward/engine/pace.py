@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
+
+from autoj_reward.processes import processes
 
 MINUTE_S = 60.0
 
@@ -12,14 +13,14 @@ MINUTE_S = 60.0
 class Pace:
     """Lets requests through as fast as the limits allow, evenly over the minute.
 
-    The training processes of one run (WORLD_SIZE) divide the limits between them.
+    The processes of one run divide the limits between them.
     """
 
     def __init__(self, requests: float | None, tokens: float | None) -> None:
         """requests, tokens: most of them a minute; None: no limit."""
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        self._request_s = MINUTE_S * processes / requests if requests else 0.0
-        self._token_s = MINUTE_S * processes / tokens if tokens else 0.0
+        share_s = MINUTE_S * processes()
+        self._request_s = share_s / requests if requests else 0.0
+        self._token_s = share_s / tokens if tokens else 0.0
         self._free_at = 0.0
 
     async def take(self, tokens: int) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from autoj_reward.client.in_order import in_order
 from autoj_reward.client.judging import asking
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.prompts.format import JudgeFormat
@@ -40,15 +40,17 @@ def ask_each(
     label: str,
     total: int | None,
     size: Callable[[T], int],
+    view: View | None = None,
 ) -> None:
     """Work on items with a judge, and tell what it came to, items in order and read as they are
     needed. The judge is started only for what is not on record.
 
-    total: judge inputs to come, for the bar. size: those of an item.
+    total: judge inputs to come, for the bar. size: those of an item. view: the number that counts
+    of ratings; ConfigError before anything is judged if the judge does not give it.
     """
 
     async def every() -> None:
-        async with asking(config, record, total, label) as ask:
+        async with asking(config, record, total, label, view) as ask:
             await in_order(items, partial(work, ask), done, size=size)
 
     with closing(Journal(journal)) as record:
@@ -62,6 +64,7 @@ def judge_each(
     done: Callable[[T, list[Judgement]], object],
     label: str,
     total: int | None = None,
+    view: View | None = None,
 ) -> None:
     """As `ask_each`: the judgements of the inputs beside each item."""
 
@@ -71,7 +74,7 @@ def judge_each(
     def told(found: tuple[T, list[Judgement]]) -> None:
         done(*found)
 
-    ask_each(config, journal, asked, one, told, label, total, lambda item: len(item[1]))
+    ask_each(config, journal, asked, one, told, label, total, lambda item: len(item[1]), view)
 
 
 def rate_each(
@@ -81,29 +84,34 @@ def rate_each(
     done: Callable[[T, list[Judgement]], object],
     label: str,
     total: int,
+    view: View,
 ) -> None:
-    """As `judge_each`: the rating of each candidate beside an item. total: candidates to come."""
+    """As `judge_each`: the rating of each candidate beside an item. total: candidates to come. A
+    rating without the view's number abstains as `no_number`."""
     k = critiques_of(config)
 
     def told(item: T, found: list[Judgement]) -> None:
-        done(item, _means(found, k))
+        done(item, _means(found, k, view))
 
     inputs = ((item, _inputs(candidates, k)) for item, candidates in asked)
-    judge_each(config, journal, inputs, told, label, k * total)
+    judge_each(config, journal, inputs, told, label, k * total, view)
 
 
-async def rated(ask: Ask, candidates: Sequence[Candidate], critiques: int) -> list[Judgement]:
-    """One rating a candidate, in order: the mean over so many critiques."""
-    return _means(await ask(_inputs(candidates, critiques)), critiques)
+async def rated(
+    ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
+) -> list[Judgement]:
+    """One rating a candidate, in order: the mean over so many critiques. One without the view's
+    number abstains as `no_number`."""
+    return _means(await ask(_inputs(candidates, critiques)), critiques, view)
 
 
 def _inputs(candidates: Sequence[Candidate], critiques: int) -> list[JudgeInput]:
     return [item for one in candidates for item in rating_inputs(one, critiques)]
 
 
-def _means(found: Sequence[Judgement], critiques: int) -> list[Judgement]:
+def _means(found: Sequence[Judgement], critiques: int, view: View) -> list[Judgement]:
     starts = range(0, len(found), critiques)
-    return [mean_of_critiques(found[n : n + critiques]) for n in starts]
+    return [mean_of_critiques(found[n : n + critiques]).with_number(view) for n in starts]
 
 
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.config import load_config
 from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import BestOfFourConfig
+from autoj_reward.evaluate.config import BestOfFourConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
@@ -27,6 +26,7 @@ from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Stream
 from autoj_reward.models import context_asked
+from autoj_reward.models.unused import load_run
 from autoj_reward.types import Candidate, Judgement
 
 TIES = "Ties"
@@ -69,10 +69,13 @@ class Spread:
     above_wrong: float
 
 
-def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]) -> int:
+def best_of_four(
+    data: str, result: str, config: str | None, sets: Sequence[str], strict: bool
+) -> int:
     """Accuracy by subset, and their mean."""
-    checked = load_config(BestOfFourConfig, config, sets)
+    checked = load_run(BestOfFourConfig, config, sets, strict)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
@@ -88,7 +91,8 @@ def best_of_four(data: str, result: str, config: str | None, sets: Sequence[str]
 
         total = sum(len(row.responses) for row in choices)
         asked = ((row, _candidates(row)) for row in choices)
-        rate_each(checked.judge, journal_path(checked, result), asked, done, "rating", total)
+        journal, view = journal_path(checked, result), checked.view
+        rate_each(checked.judge, journal, asked, done, "rating", total, view)
         content = figures(rows, checked.draws)
     content["cost"] = cost.figures()
     save(result, "best-of-four", checked, checked.judge, {"data": data}, content)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, JudgeConfig, TieBreak, View
 from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.models.views import with_readings
 
 
 class EvaluateConfig(Block):
@@ -97,3 +98,15 @@ class BestOfFourConfig(EvaluateConfig):
 
     view: View = "expected"
     columns: dict[str, str] = Field(default_factory=dict)
+
+
+C = TypeVar("C", PairsConfig, SelectionConfig, RankingConfig, BestOfFourConfig)
+
+
+def with_view_read(config: C) -> C:
+    """Return the config with a judge that reads what the view needs, where responses are rated."""
+    if isinstance(config, PairsConfig) and config.protocol == "pairwise":
+        return config
+    rules = config.tie_break if isinstance(config, SelectionConfig) else ()
+    judge = with_readings(config.judge, config.view, "choose", rules)
+    return config.model_copy(update={"judge": judge})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, load_config
+from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import judge_each, require_protocol
 from autoj_reward.evaluate.config import CritiquesConfig
@@ -30,6 +30,7 @@ from autoj_reward.evaluate.rows import Measured, by_group
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
+from autoj_reward.models.unused import load_run
 from autoj_reward.types import JudgeInput, Judgement, Verdict
 
 NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
@@ -77,9 +78,10 @@ def eval_c(
     result: str,
     config: str | None,
     sets: Sequence[str],
+    strict: bool,
 ) -> int:
     """Win, tie and lose of a judge's critiques, overall and by group."""
-    checked = load_config(CritiquesConfig, config, sets)
+    checked = load_run(CritiquesConfig, config, sets, strict)
     require_own(result, checked, config, data, critiques, reference, votes)
     if votes is None:
         return _judged(data, critiques, reference, result, checked)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
-from autoj_reward.config import load_config
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
-from autoj_reward.evaluate.config import PairsConfig
+from autoj_reward.evaluate.config import PairsConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import joint as joint_verdict
@@ -32,6 +31,7 @@ from autoj_reward.evaluate.pair_files import Pair, read_pairs
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, choice, read_answers
 from autoj_reward.models import context_asked, ratings_tie
+from autoj_reward.models.unused import load_run
 from autoj_reward.types import Candidate, Contest, JudgeInput, Judgement, Verdict
 
 Done = Callable[[Pair, Said], None]
@@ -44,10 +44,12 @@ def eval_p(
     result: str,
     config: str | None,
     sets: Sequence[str],
+    strict: bool,
 ) -> int:
     """Eval-P: agreement and consistency by group (paper, Table 1 and Figure 4)."""
-    checked = load_config(PairsConfig, config, sets)
+    checked = load_run(PairsConfig, config, sets, strict)
     require_own(result, checked, config, data, verdicts, swapped_verdicts)
+    checked = with_view_read(checked)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -68,10 +70,13 @@ def eval_p(
     return _measure("eval-p", sources, given, lambda rows: {}, result, checked, verdicts)
 
 
-def pairs(data: str, form: str, result: str, config: str | None, sets: Sequence[str]) -> int:
+def pairs(
+    data: str, form: str, result: str, config: str | None, sets: Sequence[str], strict: bool
+) -> int:
     """Labelled pairs in another benchmark's form."""
-    checked = load_config(PairsConfig, config, sets)
+    checked = load_run(PairsConfig, config, sets, strict)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     return _judged(form, data, result, checked)
 
 
@@ -121,7 +126,7 @@ def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Do
         done(pair, Said(verdict, judgements=tuple(found), gap=gap))
 
     asked, journal = ((pair, sides(pair)) for pair in pairs), journal_path(config, result)
-    rate_each(config.judge, journal, asked, told, "rating", 2 * len(pairs))
+    rate_each(config.judge, journal, asked, told, "rating", 2 * len(pairs), config.view)
 
 
 def _judged(task: str, data: str, result: str, config: PairsConfig) -> int:

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import RankingConfig
+from autoj_reward.evaluate.config import RankingConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
 from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
 from autoj_reward.evaluate.results import Cost, beside, claimed, journal_path, require_own, save
@@ -24,6 +23,7 @@ from autoj_reward.evaluate.rows import drawn
 from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.files import write_text
+from autoj_reward.models.unused import load_run
 from autoj_reward.types import Candidate, Judgement
 
 CORRELATIONS: dict[str, Correlation] = {
@@ -42,10 +42,12 @@ def ranking(
     result: str,
     config: str | None,
     sets: Sequence[str],
+    strict: bool,
 ) -> int:
     """Correlation of a judge's ranking of systems with a leaderboard's."""
-    checked = load_config(RankingConfig, config, sets)
+    checked = load_run(RankingConfig, config, sets, strict)
     require_own(result, checked, config, data, leaderboard, table)
+    checked = with_view_read(checked)
     with claimed(result, table or checked.judge):
         return _ranked(checked, data, leaderboard, table, result)
 
@@ -108,7 +110,7 @@ def rate(
         for place, text in enumerate(instructions)
     )
     journal = journal_path(config, result)
-    rate_each(config.judge, journal, asked, done, "rating systems", ratings.size)
+    rate_each(config.judge, journal, asked, done, "rating systems", ratings.size, config.view)
     return ratings, cost
 
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
-from autoj_reward.evaluate.config import SelectionConfig
+from autoj_reward.evaluate.config import SelectionConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured
@@ -26,6 +25,7 @@ from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of
+from autoj_reward.models.unused import load_run
 from autoj_reward.select.choose import Compare, choose
 from autoj_reward.select.race import Ask
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
@@ -55,10 +55,12 @@ def eval_r(
     result: str,
     config: str | None,
     sets: Sequence[str],
+    strict: bool,
 ) -> int:
     """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
-    checked = load_config(SelectionConfig, config, sets)
+    checked = load_run(SelectionConfig, config, sets, strict)
     require_own(result, checked, config, data)
+    checked = with_view_read(checked)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     for name, role in ((scores, "--scores"), (grades, "--grades")):
         _require_scores(rows, name, role, data)
@@ -97,7 +99,8 @@ def rate(
         async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
             return [joint(await ask(pair.inputs())) for pair in pairs]
 
-        ratings = await rated(ask, [Candidate(row.query, r) for r in row.responses[:most]], k)
+        candidates = [Candidate(row.query, response) for response in row.responses[:most]]
+        ratings = await rated(ask, candidates, k, config.view)
         return Judged(ratings, await choose_among(row, ratings, config, compare))
 
     def told(judged: Judged) -> None:
@@ -106,7 +109,7 @@ def rate(
 
     journal, each = journal_path(config, result), k * most
     label, total = "rating candidates", each * len(rows)
-    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each)
+    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each, config.view)
     return found
 
 
@@ -171,7 +174,8 @@ def grade(
         for row, own in zip(rows, judged, strict=True)
     )
     total = sum(len(own.wanted(config)) for own in judged)
-    rate_each(config.grader, journal_path(config, result), asked, told, "grading", total)
+    journal = journal_path(config, result)
+    rate_each(config.grader, journal, asked, told, "grading", total, "rating")
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:

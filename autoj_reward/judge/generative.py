@@ -17,9 +17,15 @@ from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, S
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.by_ratings import Readings, by_ratings
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
-from autoj_reward.judge.thinking import CUT, Spoken, room, silent, speak
-from autoj_reward.models import CRITERIA, ResolvedModel, frequency_penalty, ratings_tie
-from autoj_reward.models.views import views_of
+from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
+from autoj_reward.models import (
+    CRITERIA,
+    ResolvedModel,
+    frequency_penalty,
+    max_output_tokens,
+    ratings_tie,
+)
+from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.parse import (
     ParsedRating,
     ParsedVerdict,
@@ -95,6 +101,11 @@ class GenerativeJudge:
         """The numbers that this judge gives; of an endpoint, once `contact` has returned."""
         return views_of(self.config, self.engine.abilities)
 
+    @property
+    def distributions(self) -> str:
+        """Where label probabilities come from, for a log."""
+        return distributions_of(self.config, self.engine.abilities)
+
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask an endpoint what it can, unless `known` says; return what is known then. Raises
         EngineUnavailable if nobody answers, ConfigError for what only the user can mend."""
@@ -139,9 +150,8 @@ class GenerativeJudge:
         config = self.config
         require_readable(item, config.max_text_chars)
         # Room for the forced slot: its own words and the label's tokens.
-        prepared = await self.engine.prepare(
-            render(item, self.format), room(config, self.format) + 32, config.over_long
-        )
+        output = max_output_tokens(config, self.format) + 32
+        prepared = await self.engine.prepare(render(item, self.format), output, config.over_long)
         spoken, critique = Spoken(Generation("")), config.critique and not item.direct
         marks = self.format.thinking
         if critique:

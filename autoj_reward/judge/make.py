@@ -7,8 +7,8 @@ from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
-from autoj_reward.judge.thinking import require_room
 from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
+from autoj_reward.models.settings import max_ongoing
 from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, Thinking
 
 
@@ -31,7 +31,14 @@ def make_engine(
 
         if not isinstance(config, JudgeConfig):
             raise ConfigError(f"kind openai serves judges, and {config.model} is a policy")
-        return OpenAIEngine(config, wrapper, marks)
+        return OpenAIEngine(
+            config,
+            wrapper,
+            marks,
+            at_once=max_ongoing(config, 0),
+            deadline_s=config.serve.deadline_s,
+            asks_logprobs=config.distribution is not False,
+        )
     from autoj_reward.engine.fake import FakeEngine
 
     return FakeEngine(config, marks)
@@ -63,7 +70,6 @@ def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
     if isinstance(fmt, ScalarFormat):
         return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
     wrapper = format_and_wrapper(config)[1]
-    require_room(config, fmt)
     engine = make_engine(config, model, wrapper, fmt.thinking)
     return GenerativeJudge(config, fmt, engine, name, ratings_tie(config))
 

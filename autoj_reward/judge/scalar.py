@@ -12,7 +12,7 @@ from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import InputRejected
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.views import VIEWS
+from autoj_reward.models.views import VIEWS, Abilities, distributions_of
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.prompts.render import (
     answered_prompt,
@@ -46,6 +46,11 @@ class ScalarReward:
     def views(self) -> frozenset[View]:
         """The numbers that this judge gives, which are all the same."""
         return VIEWS
+
+    @property
+    def distributions(self) -> str:
+        """Where label probabilities come from, for a log: a scalar model has none."""
+        return distributions_of(self.config, Abilities())
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is to be kept of a first contact: nothing, the model runs in this process."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, counted
-from autoj_reward.errors import ConfigError
-from autoj_reward.prompts.format import JudgeFormat, Thinking
+from autoj_reward.prompts.format import Thinking
 
 CUT = "thinking_cut"
 """The flag of a judgement whose thinking block was closed by force."""
-SLACK = 16
-"""Tokens that closing a block by force may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +28,6 @@ class Spoken:
     @property
     def text(self) -> str:
         return self.own.text[self.start :]
-
-
-def room(config: JudgeConfig, fmt: JudgeFormat) -> int:
-    """Most tokens that a judge writes, its thinking included."""
-    if not config.critique:
-        return SLACK if fmt.thinking else 0
-    return config.max_tokens + (config.thinking_tokens + SLACK if fmt.thinking else 0)
-
-
-def require_room(config: JudgeConfig, fmt: JudgeFormat) -> None:
-    """ConfigError if thinking and critique leave nothing for the prompt."""
-    if fmt.thinking and room(config, fmt) >= config.max_model_len:
-        raise ConfigError(
-            f"format {fmt.name} thinks: thinking_tokens {config.thinking_tokens} and max_tokens "
-            f"{config.max_tokens} leave no room for the prompt in max_model_len "
-            f"{config.max_model_len}"
-        )
 
 
 def silent(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:

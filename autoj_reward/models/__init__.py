@@ -20,6 +20,8 @@ from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_form
 
 CRITERIA = "criteria"
 """The context field that `judge.criteria` fills."""
+CLOSING_TOKENS = 16
+"""Tokens that closing a thinking block by force may take."""
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
 
 
@@ -87,7 +89,7 @@ def frequency_penalty(config: JudgeConfig) -> float:
 
 def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
     """The loaded format of a config: a generative judge's or a scalar reward model's. ConfigError
-    for criteria that it would not show."""
+    for criteria that it would not show, and if critique and thinking leave the prompt no tokens."""
     fmt = load_any_format(format_and_wrapper(config)[0])
     if config.criteria and CRITERIA not in fmt.context():
         raise ConfigError(
@@ -95,7 +97,26 @@ def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
             f"{CRITERIA!r} (it shows {sorted(fmt.context()) or 'no context fields'}): leave it "
             "out, or set judge.format to one that shows criteria, such as flow-judge"
         )
+    if isinstance(fmt, JudgeFormat) and config.cuts_prompts:
+        _require_prompt_tokens(config, fmt)
     return fmt
+
+
+def max_output_tokens(config: JudgeConfig, fmt: JudgeFormat) -> int:
+    """Return how many tokens a judge writes at most, its thinking included."""
+    if not config.critique:
+        return CLOSING_TOKENS if fmt.thinking else 0
+    return config.max_tokens + (config.thinking_tokens + CLOSING_TOKENS if fmt.thinking else 0)
+
+
+def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
+    if max_output_tokens(config, fmt) < config.max_model_len:
+        return
+    thinking = f"thinking_tokens {config.thinking_tokens} and " if fmt.thinking else ""
+    raise ConfigError(
+        f"format {fmt.name}: {thinking}max_tokens {config.max_tokens} leave no room for the prompt "
+        f"in max_model_len {config.max_model_len}: lower them, or raise max_model_len"
+    )
 
 
 def context_of(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:

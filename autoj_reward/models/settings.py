@@ -13,6 +13,7 @@ from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ModelError
 from autoj_reward.models.device import CPU, Device, device_here
+from autoj_reward.processes import processes
 
 C = TypeVar("C", bound=EngineConfig)
 CPU_SEQUENCES = 64
@@ -28,6 +29,9 @@ GPU_BATCH, SMALL_GPU_BATCH = 8192, 2048
 SHORT = 256
 """Tokens of a short judgement with its prompt. Of more sequences than the KV cache has room for at
 this length, the rest would be thrown out and read again."""
+REQUESTS, PROMPT = 8, 1024
+"""Requests to an endpoint that one judgement takes, its slots included, and tokens of each prompt;
+most take fewer."""
 WAITING = 1024
 """Most candidates that wait in a replica beside those that its engine runs."""
 
@@ -58,11 +62,30 @@ def dtype_on(config: EngineConfig, device: Device) -> str:
 
 def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
     """Candidates that one replica takes at a time: four times what its engine runs, since a call
-    starts only where there is room for all of it, but no more than WAITING beside it."""
+    starts only where there is room for all of it, but no more than WAITING beside it. Of an
+    endpoint with limits a minute no more than it answers before their deadline."""
     if config.serve.max_ongoing is not None:
         return config.serve.max_ongoing
     sequences = config.max_sequences or (GPU_SEQUENCES if gpus else CPU_SEQUENCES)
-    return min(4 * sequences, sequences + WAITING)
+    most = [4 * sequences, sequences + WAITING]
+    minutes = config.serve.deadline_s / 60 / processes()
+    if config.kind == "openai" and config.requests_per_minute:
+        most.append(int(minutes * config.requests_per_minute / REQUESTS))
+    if config.kind == "openai" and config.tokens_per_minute:
+        tokens = REQUESTS * PROMPT + config.max_tokens
+        most.append(int(minutes * config.tokens_per_minute / tokens))
+    return max(1, min(most))
+
+
+def limits_shared(config: JudgeConfig, processes: int) -> JudgeConfig:
+    """Return the config for one of so many processes that ask the same endpoint: each has its part
+    of what the account allows a minute."""
+    limits = {
+        name: limit / processes
+        for name in ("requests_per_minute", "tokens_per_minute")
+        if (limit := getattr(config, name)) is not None
+    }
+    return config.model_copy(update=limits)
 
 
 def _sizes(config: EngineConfig, device: Device) -> tuple[int, int]:

@@ -39,9 +39,21 @@ def views_of(config: JudgeConfig, can: Abilities) -> frozenset[View]:
     if not config.critique:
         return VIEWS if can.slots else frozenset()
     found: set[View] = {"rating"}
-    found |= {"expected"} if can.written or can.slots else set()
+    reads = config.distribution is not False and (can.written or can.slots)
+    found |= {"expected"} if reads else set()
     found |= {"direct"} if can.slots else set()
     return frozenset(found)
+
+
+def distributions_of(config: JudgeConfig, can: Abilities) -> str:
+    """Return in words where a judge's distributions come from, or why there are none."""
+    if isinstance(format_of(config), ScalarFormat):
+        return "none: a scalar model gives one score"
+    if config.distribution is False:
+        return "none of written ratings: judge.distribution is false"
+    if can.written and not can.slots and not config.distribution:
+        return "not asked for: they would come with each critique (judge.distribution asks)"
+    return can.about
 
 
 def entry_view(config: JudgeConfig) -> View | None:
@@ -77,7 +89,7 @@ def resolve_view(
     raise ConfigError(
         f"{key} is {view}, and this judge gives {' and '.join(sorted(views))} alone: its endpoint "
         "tells no log-probabilities there (vLLM and SGLang do, and judge.tokenizer reads them from "
-        f"any endpoint that takes token ids). Set {key} to rating"
+        f"any endpoint that takes token ids), or judge.distribution is false. Set {key} to rating"
     )
 
 

@@ -14,7 +14,7 @@ from ray.serve.exceptions import RayServeException
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
 from autoj_reward.journal import Sampled
-from autoj_reward.models.views import VIEWS
+from autoj_reward.models.views import VIEWS, Abilities
 from autoj_reward.types import Asking, JudgeInput, Judgement
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
@@ -26,7 +26,7 @@ LOST = (*GONE, RayServeException)
 class RayBackend:
     """Judge replicas behind a Serve handle; each takes `max_ongoing` candidates at a time."""
 
-    problem = ""
+    problem, place = "", "replicas on Ray Serve"
 
     def __init__(
         self,
@@ -36,12 +36,13 @@ class RayBackend:
         replace: Callable[[JudgeConfig], tuple[Any, str]] | None = None,
         max_ongoing: int = 256,
         views: frozenset[View] = VIEWS,
+        distributions: str = Abilities().about,
     ) -> None:
         self._handle = handle.options(stream=True)
         self._replace = replace
         self.judge = judge
         self.replicas = replicas
-        self.views = views
+        self.views, self.distributions = views, distributions
         self.max_ongoing = max_ongoing
 
     @property
@@ -72,7 +73,8 @@ class RayBackend:
         """For one of so many processes that ask the same replicas, which it may fill to its
         share."""
         ongoing = -(-self.max_ongoing // workers)
-        return RayBackend(self._handle, self.judge, self.replicas, None, ongoing, self.views)
+        own = self.judge, self.replicas, None, ongoing, self.views, self.distributions
+        return RayBackend(self._handle, *own)
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
         return self.views, {}

@@ -25,7 +25,7 @@ from autoj_reward.models import resolve
 from autoj_reward.models.device import CPU, Device, device_here
 from autoj_reward.models.room import require_engine_room
 from autoj_reward.models.settings import max_ongoing, settled
-from autoj_reward.models.views import Abilities, views_of
+from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
@@ -132,8 +132,8 @@ class Cluster:
 
         count = config.serve.max_replicas or self.replicas(config, config.serve)
         ongoing = max_ongoing(config, self._gpus_each(config, config.serve))
-        views = views_of(config, Abilities())
-        return RayBackend(handle, judge_name(config), count, replace, ongoing, views)
+        numbers = views_of(config, Abilities()), distributions_of(config, Abilities())
+        return RayBackend(handle, judge_name(config), count, replace, ongoing, *numbers)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Policy replicas, ready to sample."""

@@ -12,6 +12,7 @@ import ray.data
 from ray.data import DataContext, TaskPoolStrategy
 
 from autoj_reward.errors import AutojError
+from autoj_reward.processes import VARIABLE
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.cluster import Cluster
 
@@ -75,16 +76,17 @@ def through(
     context.execution_options.preserve_order = True
     rows = [{"item": pickle.dumps(item)} for item in items]
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
+    workers = min(workers, len(rows))
     for number, stage in enumerate(stages):
         # Tasks, not actors: an actor of Ray Data's cannot be restarted once the arguments of its
         # constructor have left the object store, which Ray reports as an error at every start.
         data = data.map(
             _work,
             fn_args=(pickle.dumps((stage, tuple(made_of))),),
-            compute=TaskPoolStrategy(size=min(workers, len(rows))),
+            compute=TaskPoolStrategy(size=workers),
             num_cpus=0,
             # Processes of its own: Ray Data would make one task of stages that could share them.
-            runtime_env={"env_vars": {"AUTOJ_STAGE": str(number)}},
+            runtime_env={"env_vars": {"AUTOJ_STAGE": str(number), VARIABLE: str(workers)}},
         )
     # A row a block. `iter_rows` reads a block ahead: each item would wait for the next one.
     for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from autoj_reward.config import PolicyConfig, View
+from autoj_reward.config.urls import without_secrets
 from autoj_reward.engine.base import Sampling, counted
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Sampled
@@ -53,6 +54,19 @@ class JudgeReplica:
     def views(self) -> frozenset[View]:
         """The numbers that the judge gives; of an endpoint, once `contact` has returned."""
         return self._judge.views
+
+    @property
+    def distributions(self) -> str:
+        """Where label probabilities come from, for a log; of an endpoint, once `contact` has
+        returned."""
+        return self._judge.distributions
+
+    @property
+    def place(self) -> str:
+        """The kind of engine, and the endpoint's address without its secrets."""
+        config = self._judge.config
+        at = f" at {without_secrets(config.base_url).rstrip('/')}" if config.base_url else ""
+        return f"{config.kind}{at}"
 
     @property
     def problem(self) -> str:

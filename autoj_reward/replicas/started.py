@@ -27,13 +27,22 @@ class Started:
     replicas: int
     max_ongoing: int
     views: frozenset[View]
+    distributions: str
 
 
 def started(backends: Mapping[str, object]) -> dict[str, Started]:
     """What another process needs to ask those of them that are replicas."""
     address = ray.get_runtime_context().gcs_address
     return {
-        name: Started(address, own.application, own.judge, own.replicas, own.max_ongoing, own.views)
+        name: Started(
+            address,
+            own.application,
+            own.judge,
+            own.replicas,
+            own.max_ongoing,
+            own.views,
+            own.distributions,
+        )
         for name, own in backends.items()
         if isinstance(own, RayBackend)
     }
@@ -50,7 +59,14 @@ def joined(found: Started) -> Iterator[RayBackend]:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         handle = serve.get_app_handle(found.application)
-        yield RayBackend(handle, found.judge, found.replicas, None, found.max_ongoing, found.views)
+        yield RayBackend(
+            handle,
+            found.judge,
+            found.replicas,
+            max_ongoing=found.max_ongoing,
+            views=found.views,
+            distributions=found.distributions,
+        )
     finally:
         if first:
             ray.shutdown()

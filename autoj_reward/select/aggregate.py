@@ -20,8 +20,8 @@ from autoj_reward.types import (
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     """One judgement from k sampled critiques of the same response.
 
-    Rating, expected and direct rating, distribution and outside mass are means over the critiques
-    that are ok; the critique kept is the one whose rating lies nearest the mean. Flagged
+    Rating, expected and direct rating, distribution, outside and unknown mass are means over the
+    critiques that are ok; the critique kept is the one whose rating lies nearest the mean. Flagged
     `partial_critiques` when some abstained; abstains when all did, with the first's outcome, and
     when one did over text with a planted verdict, which must not choose the critiques that count.
     """
@@ -42,6 +42,7 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
         direct=_mean([r.direct for r in ratings]),
         outside=_mean([r.outside for r in read]),
         forced=any(r.forced for r in ratings),
+        unknown=_mean([r.unknown for r in read]) or 0.0,
     )
     nearest = min(good, key=lambda pair: abs(pair[1].value - value))[0]
     seen = {flag for s in samples for flag in s.flags}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from autoj_reward.config import RewardConfig, load_config
+from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.models.unused import load_run
 from autoj_reward.trainer.reward import RewardModel
 
 VARIABLE = "AUTOJ_REWARD"
@@ -20,4 +21,4 @@ def reward_model() -> RewardModel:
     path = os.environ.get(VARIABLE)
     if not path:
         raise ConfigError(f"set {VARIABLE} to the YAML file of a reward config")
-    return RewardModel(load_config(RewardConfig, path))
+    return RewardModel(load_run(RewardConfig, path))

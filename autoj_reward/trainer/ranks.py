@@ -9,6 +9,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def is_first_rank() -> bool:
+    """Return whether this is rank 0; so is the process of a training of one."""
+    distributed = _distributed()
+    return distributed is None or distributed.get_rank() == 0
+
+
 def of_first_rank(name: str, own: T) -> T:
     """Return what rank 0 has under this name; `own` in a training of one process.
 
@@ -16,12 +22,20 @@ def of_first_rank(name: str, own: T) -> T:
     collective operation: rank 0 waits for nobody, and the others for rank 0, up to the store's own
     timeout.
     """
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    distributed = _distributed()
+    if distributed is None:
         return own
     store = distributed.distributed_c10d._get_default_store()
-    if distributed.get_rank() == 0:
+    if is_first_rank():
         store.set(name, json.dumps(own))
         return own
     found: T = json.loads(store.get(name))
+    return found
+
+
+def _distributed() -> Any:
+    """torch.distributed, or None in a training of one process."""
+    found: Any = sys.modules.get("torch.distributed")
+    if found is None or not found.is_available() or not found.is_initialized():
+        return None
     return found

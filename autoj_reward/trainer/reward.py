@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
@@ -18,16 +19,18 @@ from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_reward
+from autoj_reward.client.used import used_line
 from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
+from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view, with_readings
 from autoj_reward.trainer.context import ContextFields
 from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
 from autoj_reward.trainer.function import RewardFunction
 from autoj_reward.trainer.parts import Parts
-from autoj_reward.trainer.ranks import of_first_rank
+from autoj_reward.trainer.ranks import is_first_rank, of_first_rank
 from autoj_reward.trainer.shaping import Shaper
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, group_key
 
@@ -107,6 +110,7 @@ class RewardModel:
         self.clients: dict[str, RewardClient] = {}
         self._asks: dict[str, Ask] = {}
         self._views: dict[str, frozenset[View]] = {}
+        self._said_used = False
         self._settling = asyncio.Lock()
         self._stack = AsyncExitStack()
 
@@ -188,13 +192,18 @@ class RewardModel:
 
     async def _use_views(self) -> None:
         """Settle which number of each judge counts, once, at the first rewards: then the processes
-        of a training can tell each other, and all go by what the first has found."""
-        found = {name: sorted(views) for name, views in self._views.items()}
-        agreed = await asyncio.to_thread(of_first_rank, "autoj-reward-views", found)
-        views = {
-            name: self._view(name, self.clients[name], frozenset(own))
-            for name, own in agreed.items()
+        of a training can tell each other, and all go by what the first has found out."""
+        found = {
+            name: (sorted(views), dict(await self.clients[name].finding()))
+            for name, views in self._views.items()
         }
+        judges = {name: own.judge.model for name, own in self.config.judged.items()}
+        key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
+        agreed = await asyncio.to_thread(of_first_rank, key, found)
+        views = {}
+        for name, (own, finding) in agreed.items():
+            await self.clients[name].use_finding(finding)
+            views[name] = self._view(name, self.clients[name], frozenset(own))
         self.parts.use_views(views)
         asked = {n: partial(self.clients[n].rate, view=view) for n, view in views.items()}
         self._asks = asked | self._functions
@@ -222,7 +231,7 @@ class RewardModel:
             self._thread.join()
             self._loop.close()
             self.clients, self._loop, self._thread = {}, None, None
-            self._asks, self._views = {}, {}
+            self._asks, self._views, self._said_used = {}, {}, False
             self._stack = AsyncExitStack()
 
     async def _end(self) -> None:
@@ -289,6 +298,7 @@ class RewardModel:
         )
         self.waited_s += time.monotonic() - started
         answers = dict(zip(self._asks, said, strict=True))
+        self._say_used(answers)
         judgements = [judgement for judgement in answers[JUDGE] if judgement]
         self._watch(judgements, candidates)
         for name, budget in (budgets or self._budgets).items():
@@ -305,6 +315,25 @@ class RewardModel:
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
+
+    def used(self, answers: Mapping[str, Sequence[Judgement | None]] | None = None) -> list[str]:
+        """Return a line for each judge that is open: which it is, the view that rewards, where its
+        distributions come from, and how these judgements ended."""
+        own_name = "" if self.parts.alone else JUDGE
+        lines = []
+        for name, client in self.clients.items():
+            view = self._view(name, client, self._views[name])
+            judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
+            lines.append(used_line(client, view, judgements, own_name if name == JUDGE else name))
+        return lines
+
+    def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
+        """Say at the first rewards, in the first process of a training, what is used."""
+        if self._said_used or not answers[JUDGE]:
+            return
+        self._said_used = True
+        for line in self.used(answers) if is_first_rank() else ():
+            announce(line)
 
     async def _ask_part(
         self, name: str, ask: Ask, candidates: Sequence[Candidate]

@@ -11,11 +11,11 @@ is spent ends with BudgetExceeded.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autoj_reward.errors import ConfigError
+from autoj_reward.processes import processes
 from autoj_reward.trainer.reward import Reward, RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
@@ -49,7 +49,7 @@ class GRPOReward:
     """
 
     def __init__(self, model: RewardModel) -> None:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if processes() > 1:
             refuse_groups(model.config, "several processes may split them")
         self.model = model
 

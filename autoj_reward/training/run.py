@@ -9,6 +9,7 @@ from pathlib import Path
 from autoj_reward.capacity.memory import Place, Training, require_room
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import device_here
+from autoj_reward.processes import processes
 
 
 def accumulation(batch_size: int, device_batch_size: int) -> int:
@@ -24,11 +25,6 @@ def accumulation(batch_size: int, device_batch_size: int) -> int:
             f"device_batch_size {device_batch_size}"
         )
     return passes
-
-
-def processes() -> int:
-    """How many train together."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def sharded() -> bool:

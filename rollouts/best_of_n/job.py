@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from autoj_reward.config import BestOfNConfig, load_config
+from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
 from autoj_reward.garbage import seldom_collected
@@ -26,6 +26,7 @@ from autoj_reward.io.stream import LeftOut, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
+from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import entry_view, resolve_view, with_readings
 from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.types import Asking, Judgement
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file; prints where the results are."""
-    checked = load_config(BestOfNConfig, config, sets)
+    checked = load_run(BestOfNConfig, config, sets, strict)
     summary = run(checked, strict)
     print(_closing_words(summary, checked.output))
     return 0

@@ -62,7 +62,8 @@ class Part:
     """What a shard came to.
 
     queries, judgements: rows of its result files. reused, new, usage, unavailable: as in Counts.
-    left_out: queries that the policy gave no answer.
+    left_out: queries that the policy gave no answer. used: the line on what judged it; empty where
+        all was on record.
     """
 
     shard: Shard
@@ -73,6 +74,7 @@ class Part:
     usage: Usage
     unavailable: int
     left_out: LeftOut
+    used: str = ""
 
     @property
     def final(self) -> bool:
@@ -126,7 +128,7 @@ async def judge_shard(
     config: BestOfNConfig, shard: Shard, unanswered: Mapping[Asking, str], cluster: Cluster
 ) -> None:
     """Judge, select, and put the part in its place."""
-    counts, left_out = Counts(), LeftOut()
+    counts, left_out, used = Counts(), LeftOut(), list[str]()
 
     def progress(judgement: Judgement, reused: bool) -> None:
         counts.add(judgement, reused, config.budget is not None)
@@ -143,9 +145,9 @@ async def judge_shard(
                 kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            await stages.judge(config, groups, journal, cluster, progress, add)
-        of = counts.reused, counts.new, counts.usage, counts.unavailable
-        write_json(folder / "part.json", Part(shard, queries, judgements, *of, left_out))
+            await stages.judge(config, groups, journal, cluster, progress, add, used.append)
+        of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
+        write_json(folder / "part.json", Part(shard, queries, judgements, *of))
 
 
 def _journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:

@@ -28,6 +28,7 @@ from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.files import write_json
 from autoj_reward.io.stream import LeftOut
 from autoj_reward.judge.make import judge_name
+from autoj_reward.logs import announce
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.counts import Counts
@@ -65,6 +66,7 @@ def in_shards(
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
     found, parts = Gathered(Figures(config.view, config.budget), Sample(config.view)), []
+    said = ""
     with (
         counts.phase(JUDGE_PHASE),
         joining(config.output) as join,
@@ -80,6 +82,9 @@ def in_shards(
             for group in groups_of(shard, config.output):
                 found.add(group)
             _count(part, counts, left_out, config.input, shard.number in of_this_run)
+            if shard.number in of_this_run and part.used and not said:
+                said = part.used
+                announce(said)
             parts.append(part)
         if not found.queries:
             raise InputError(f"{config.input}: no query has a response to judge")

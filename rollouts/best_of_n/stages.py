@@ -10,12 +10,14 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_order import in_order
 from autoj_reward.client.recorder import Progress
 from autoj_reward.client.session import open_judge
+from autoj_reward.client.used import FirstJudgements
 from autoj_reward.config import BestOfNConfig, View
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError
 from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream
 from autoj_reward.journal import Journal, Sampled
+from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
 from autoj_reward.replicas.replica import policy_name
@@ -87,8 +89,10 @@ async def judge(
     cluster: Cluster | None,
     progress: Progress,
     add: Callable[[GroupResult], None],
+    say: Callable[[str], object] = announce,
 ) -> None:
-    """Judge every query's candidates and choose one; `add` gets them in their order."""
+    """Judge every query's candidates and choose one; `add` gets them in their order, and `say` once
+    a line on what is used."""
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return
@@ -105,11 +109,17 @@ async def judge(
     async with open_judge(
         config.judge, journal=journal, progress=progress, cluster=cluster, require=require
     ) as reward:
+        judged = FirstJudgements(reward, _view(config), say)
 
         async def one(group: Group) -> GroupResult:
             return await _select(config, reward, *group)
 
-        await in_order(chain([first], groups), one, add, size=lambda group: len(group[1]))
+        def done(group: GroupResult) -> None:
+            judged.add(group.own)
+            add(group)
+
+        await in_order(chain([first], groups), one, done, size=lambda group: len(group[1]))
+        judged.end()
 
 
 async def _select(

@@ -13,11 +13,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from autoj_reward.config import load_config
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
-from autoj_reward.training.run import log_to, processes, require_fit
+from autoj_reward.models.unused import load_run
+from autoj_reward.processes import processes
+from autoj_reward.training.run import log_to, require_fit
 from rollouts.plan import training_load
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import load_learner, named, require_arguments
@@ -35,13 +36,13 @@ ALGORITHMS = {
 """The function that trains, and the class of the trainer's arguments."""
 
 
-def main(algorithm: str, config: str, sets: Sequence[str] = ()) -> int:
+def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Train by one of ALGORITHMS, or by rejection sampling; prints where the policy is."""
     if algorithm == "rejection-sampling":
         from rollouts.train import rejection_sampling
 
-        return rejection_sampling.main(config, sets)
-    checked = load_config(TrainConfig, config, sets)
+        return rejection_sampling.main(config, sets, strict)
+    checked = load_run(TrainConfig, config, sets, strict)
     read = (checked.input, checked.learner.model)
     require_apart(read, [checked.reward.journal], checked.output)
     train, arguments = ALGORITHMS[algorithm]

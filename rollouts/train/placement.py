@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.processes import processes
 from autoj_reward.trainer.reward import RewardModel
 
 
@@ -28,7 +29,7 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
     Raises ConfigError where several training processes would each start a judge, and for one GPU
     without stated parts.
     """
-    if config.started and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if config.started and processes() > 1:
         raise ConfigError(
             "several training processes share one judge: start it with `autoj serve` and name its "
             "address in reward.service"

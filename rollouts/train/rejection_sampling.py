@@ -23,13 +23,13 @@ from autoj_reward.config import (
     JudgeConfig,
     PolicyConfig,
     ViewOrAuto,
-    load_config,
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_jsonl
+from autoj_reward.models.unused import load_run
+from autoj_reward.processes import processes
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
-from autoj_reward.training.run import processes
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
@@ -74,11 +74,11 @@ class RejectionSamplingConfig(Block):
     seed: int = 0
 
 
-def main(config: str, sets: Sequence[str] = ()) -> int:
+def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run every round; prints where the last policy is."""
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
-    checked = load_config(RejectionSamplingConfig, config, sets)
+    checked = load_run(RejectionSamplingConfig, config, sets, strict)
     require_apart([checked.input, checked.policy.model], folder=checked.output)
     require_arguments("sft.trainer", checked.sft.trainer, "trl:SFTConfig")
     claim(checked.output, checked, changeable={"output", "rounds"})

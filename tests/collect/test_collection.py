@@ -31,6 +31,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt, user_prompt
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.types import Usage, Verdict
+from tests.engine.test_distributions import Dialect
 
 FORMAT = load_format("autoj-en")
 KNOWN = load_scenarios()
@@ -206,6 +207,9 @@ class Scripted:
     def __init__(self, *answers: str | Exception) -> None:
         self.answers = list(answers)
         self.most_at_once = self.at_once = 0
+
+    async def contact(self, _sampling: Sampling, known: dict[str, Any]) -> dict[str, Any]:
+        return known
 
     async def prepare(self, prompt: Prompt, _max_tokens: int, _over_long: str) -> Prepared:
         return Prepared(prompt)
@@ -438,6 +442,23 @@ def test_pairs_become_a_file_that_trains(
         "scenario",
         "source_dataset",
     }
+
+
+def test_an_endpoint_teaches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endpoint = Dialect(most=None, written=(GOOD,))  # it refuses log-probabilities
+    teacher = {"kind": "openai", "base_url": endpoint.url, "model": "m", "start_s": 1}
+    config = run_file(tmp_path, [row(n) for n in range(3)], teacher=teacher)
+    down = ["--set", "teacher.base_url=http://127.0.0.1:9/v1", "--set", f"output={tmp_path}/down"]
+    try:
+        assert main(["collect", "--config", config]) == 0
+        assert main(["collect", "--config", config, *down]) == 1
+    finally:
+        endpoint.server.shutdown()
+        endpoint.server.server_close()
+    answers = lines(tmp_path / "out/answers.jsonl")
+    assert len(answers) == 3 and len(endpoint.requests) == 1 + 3  # the first asks what it can
+    assert not any("logprobs" in body for _, body, _ in endpoint.requests)
+    assert "start_s is how long to wait" in capsys.readouterr().err
 
 
 def test_single_responses_take_three_questions(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.edge.http import make_app
 from autoj_reward.prompts.format import FORMATS
-from tests.rollouts.test_job import Job
+from tests.engine.test_openai_engine import Answer, Endpoint
+from tests.rollouts.test_job import Job, read
 
 RESPONSES = ["poor", "good", "better"]
 SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
@@ -67,3 +68,58 @@ def test_a_service_and_a_job_choose_alike(
     assert (chosen["index"], chosen["rule"]) == (index, rule)
     assert selection["tied"] == chosen["tied"]
     assert len(selection["comparisons"]) == job.summary()["comparisons"]
+
+
+NUMBERS = {"zebra": ("9", "3", "5"), "yak": ("4", "8", "6"), "xenon": ("7", "5", "9")}
+"""By response: the rating that the judge writes, and what it would say at the slot after its
+critique and right after the prompt."""
+FIRST = ("7", "7", "7")
+"""The same for the first contact."""
+
+
+class Undecided(Endpoint):
+    """Each view prefers another response; it goes on with an assistant's message."""
+
+    def answered(self, path: str, body: dict[str, Any]) -> Answer:
+        *asked, last = body["messages"]
+        begun = "continue_final_message" in body
+        text = str(asked if begun else body["messages"])
+        written, after, before = next((own for r, own in NUMBERS.items() if r in text), FIRST)
+        token = f"Good.\nRating: [[{written}]]"
+        if begun and not last["content"].endswith("[["):
+            token = "]]"
+        elif begun:
+            token = after if "Good." in last["content"] else before
+        entry = {
+            "token": token,
+            "logprob": -0.01,
+            "top_logprobs": [{"token": token, "logprob": -0.01}],
+        }
+        logprobs = {"content": [entry]} if "logprobs" in body else None
+        choice = {"message": {"content": token}, "finish_reason": "stop", "logprobs": logprobs}
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": 10 - 5 * begun}}, {}
+
+
+@pytest.mark.parametrize(("view", "index"), [("rating", 0), ("expected", 1), ("direct", 2)])
+def test_a_service_and_a_job_choose_alike_by_every_view(
+    view: str, index: int, tmp_path: Path
+) -> None:
+    endpoint = Undecided()
+    endpoint.answer = endpoint.answered
+    where = {"kind": "openai", "model": "m", "base_url": endpoint.url}
+    asked = {"responses": list(NUMBERS), "view": view}
+    answer = asyncio.run(served(JudgeConfig.model_validate(where), asked))
+    assert answer.status_code == 200, answer.text
+    selection = answer.json()["selection"]
+    rows = [{"query": "q", "responses": list(NUMBERS)}]
+    job = Job(tmp_path, rows, {}, judge=where | {"script": {}}, view=view)
+    assert job.run() == 0
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+    [chosen] = job.selections()
+    assert (selection["index"], selection["rule"]) == (chosen["index"], chosen["rule"])
+    assert (chosen["index"], chosen["rule"]) == (index, view)
+    ratings = [own["rating"] for own in answer.json()["judgements"]]
+    numbers = {"rating": "value", "expected": "expected", "direct": "direct"}
+    rows = read(job.output / "judgements.jsonl")
+    assert [own[numbers[view]] for own in ratings] == [row[view] for row in rows]

@@ -71,6 +71,12 @@ def address(tmp_path: Path) -> Iterator[str]:
     _, told = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "secret" not in told and "Traceback" not in told
+    words = [json.loads(line)["message"] for line in told.splitlines()]
+    [begun] = [
+        line for line in words if line.startswith(f"http://127.0.0.1:{port}: judge default:")
+    ]
+    how = "(fake), view rating, distributions: scripted; no judgement so far"
+    assert begun.endswith(how)
 
 
 def ask(address: str, query: list[str], prompts: list[str]) -> httpx.Response:

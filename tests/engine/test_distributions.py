@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -16,16 +15,26 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.answers import read_tokens
 from autoj_reward.engine.base import WrittenToken
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
-from autoj_reward.types import Candidate, Judgement, Outcome
+from autoj_reward.types import Candidate, Judgement, Outcome, Usage
 from tests.engine.test_openai_engine import Answer, Endpoint
 
 WHY = Candidate("Why?", "Because.")
 NEXT = {"7": 0.5, "1": 0.25, "8": 0.2}
 """What may follow `Rating: [[`, a digit a token."""
 AFTER_1 = {"0": 0.4, "]]": 0.6}
+AFTER: dict[str, list[tuple[str, dict[str, float]]]] = {
+    "[[1": [("]]", AFTER_1)],
+    "[[7": [("]]", {"]]": 0.9})],
+    "[[": [("7", {})],
+    "decision is": [(" Response", {" Response": 0.6, " Tie": 0.3})],
+    "C,": [(" D", {" D": 0.9})],
+    "Response": [(" ", {" ": 0.9, ".": 0.1}), ("1", {"1": 0.75, "2": 0.25})],
+}
+"""What an endpoint that goes on with a message writes after these ends of it, a digit a token."""
 TEXT = ("Good", ".\n", "Rating", ":", " [[", "7", "]]")
 
 
@@ -37,7 +46,7 @@ class Dialect(Endpoint):
     """A chat endpoint that may go on with an assistant's message, or tell alternatives, or not.
 
     most: log-probabilities that it takes; None: it refuses them. silent: it takes them and tells
-    none. written: the tokens of its critiques.
+    none. written: the tokens of its critiques, with 7 in the place of the rating.
     """
 
     def __init__(
@@ -51,6 +60,10 @@ class Dialect(Endpoint):
         self.goes_on, self.most, self.silent, self.written = goes_on, most, silent, written
         self.answer = self.answered
 
+    def ratings(self, body: dict[str, Any]) -> dict[str, float]:
+        """What may follow `Rating: [[`; the likeliest is written."""
+        return NEXT
+
     def answered(self, path: str, body: dict[str, Any]) -> Answer:
         assert path == "/v1/chat/completions"
         top = body.get("top_logprobs")
@@ -61,22 +74,22 @@ class Dialect(Endpoint):
             return 400, {"error": {"message": f"top_logprobs must be at most {self.most}"}}, {}
         last = body["messages"][-1]
         begun = self.goes_on and body.get("continue_final_message")
-        if begun and last["content"].endswith("[[1"):
-            tokens, table = ["]]"], AFTER_1
-        elif begun and last["content"].endswith("[[7"):
-            tokens, table = ["]]"], {"]]": 0.9}
-        elif begun and last["content"].endswith("[["):
-            tokens, table = ["7"], NEXT
-        else:
-            tokens, table = list(self.written), NEXT
+        written = [(t, {t: 0.9}) for t in self.written]
+        if begun:
+            [written, *_] = [own for end, own in AFTER.items() if last["content"].endswith(end)]
+            written = written[: body["max_tokens"]]
+        table = self.ratings(body)
+        rating = max(table, key=lambda digit: table[digit])
+        written = [(rating, table) if t == "7" else (t, own) for t, own in written]
+        tokens = [token for token, _ in written]
         entries = [
             {
                 "token": token,
                 "logprob": -0.5,
                 "bytes": list(token.encode()),
-                "top_logprobs": told(table if token == "7" or begun else {token: 0.9}),
+                "top_logprobs": told(table),
             }
-            for token in tokens
+            for token, table in written
         ]
         size = sum(len(m["content"].split()) for m in body["messages"]) + (0 if begun else 4)
         choice = {
@@ -107,7 +120,8 @@ async def asking(
     endpoint: Endpoint, journal: Path | None = None, **more: Any
 ) -> AsyncIterator[RewardClient]:
     kept = Journal(journal) if journal else None
-    checked = JudgeConfig(kind="openai", model="served", base_url=endpoint.url, start_s=5, **more)
+    given = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 5} | more
+    checked = JudgeConfig.model_validate(given)
     async with open_judge(checked, journal=kept) as client:
         yield client
     if kept:
@@ -160,6 +174,19 @@ async def test_a_forced_slot_is_read_where_the_endpoint_goes_on(
 ) -> None:
     found = await judged(speaking(goes_on=True, written=("No verdict.",)))
     assert (found.view("rating"), found.forced) == (7, True)
+
+
+async def test_white_space_within_a_label_is_written_by_the_judge(
+    speaking: Callable[..., Dialect],
+) -> None:
+    """Chat templates strip it where a message ends: nobody could be asked for what follows."""
+    endpoint = speaking(goes_on=True, written=("No verdict.",))
+    async with asking(endpoint) as client:
+        [found] = await client.compare([("Why?", "Because.", "So.")], swap=False)
+    [order] = found.orders
+    assert order.forced and dict(order.confidence or ()) == pytest.approx(
+        {"first": 0.6 * 0.9 * 0.75, "second": 0.6 * 0.9 * 0.25, "tie": 0.3}
+    )
 
 
 async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count(
@@ -216,14 +243,40 @@ async def test_probabilities_that_stay_away_at_the_first_answer_end_the_run(
     assert (lost.outcome, lost.view("rating")) == (Outcome.NO_NUMBER, None)
 
 
+async def test_alternatives_count_at_the_verdict_alone_once_an_endpoint_has_told_them(
+    speaking: Callable[..., Dialect],
+) -> None:
+    endpoint, spoiled = speaking(), list[str]()
+
+    def answered(path: str, body: dict[str, Any]) -> Answer:
+        status, answer, headers = endpoint.answered(path, body)
+        for entry in answer["choices"][0]["logprobs"]["content"]:
+            if entry["token"] in spoiled:
+                entry["top_logprobs"][0]["logprob"] = 0.5
+        return status, answer, headers
+
+    endpoint.answer = answered
+    async with asking(endpoint, distribution=True) as client:
+        [before] = await client.rate([WHY])
+        spoiled.append("Good")
+        [found] = await client.rate([Candidate("Why?", "So.")])
+        assert found.rating == before.rating
+        spoiled.append("7")
+        [lost] = await client.rate([Candidate("Why?", "It is.")])
+    assert lost.outcome == Outcome.UNAVAILABLE and "0.5 is no log-probability" in lost.reason
+    spoiled[:] = ["Good"]
+    async with asking(endpoint, distribution=True, start_s=0.2) as client:
+        with pytest.raises(EngineUnavailable, match="no completion"):
+            await client.rate([WHY])
+
+
 async def test_what_an_endpoint_can_is_found_out_once_and_kept(
-    speaking: Callable[..., Dialect], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
-    with caplog.at_level(logging.INFO, "autoj_reward"):
-        async with asking(endpoint, journal) as client:
-            await client.rate([WHY])
-    assert "distributions: a request of one token at the slot" in caplog.text
+    async with asking(endpoint, journal) as client:
+        await client.rate([WHY])
+        assert client.backend.distributions == "a request of one token at the slot"
     first = len(endpoint.requests)
     async with asking(endpoint, journal) as client:  # all is on record: nobody is asked
         await client.rate([WHY])
@@ -286,12 +339,11 @@ async def test_a_wrong_port_is_an_error_at_once(speaking: Callable[..., Dialect]
 LABELS = tuple(str(n) for n in range(1, 11))
 
 
-def tokens(*pieces: str | tuple[str, dict[str, float]]) -> list[WrittenToken]:
+def tokens(*pieces: str | tuple[str, dict[str, float]]) -> tuple[WrittenToken, ...]:
+    """Written tokens as they are read from an answer; a text alone is its own alternative."""
     given = [piece if isinstance(piece, tuple) else (piece, {piece: 0.9}) for piece in pieces]
-    return [
-        WrittenToken(text.encode(), tuple((t.encode(), math.log(p)) for t, p in table.items()))
-        for text, table in given
-    ]
+    content = [{"token": text, "top_logprobs": told(table)} for text, table in given]
+    return read_tokens({"logprobs": {"content": content}})
 
 
 @pytest.mark.parametrize(
@@ -305,6 +357,10 @@ def tokens(*pieces: str | tuple[str, dict[str, float]]) -> list[WrittenToken]:
         pytest.param(
             ("[[", ("1", {"7": 0.2, "1": 0.8}), ("0", {"]]": 0.75, "0": 0.25})),
             (0.6, 0.2, 0.2), 0, id="10 was written in two tokens",
+        ),
+        pytest.param(
+            ("[[", ("1", {"7": 0.2, "1": 0.8}), ("]]", {"]]": 0.5, "0": 0.25, "2": 0.25})),
+            (0.6, 0.2, 0.2), 0, id="12 is no label",
         ),
         pytest.param((("[[7", {"[[7": 0.6, "[[8": 0.2, "[[": 0.1}),), (0, 0.6, 0), 0.1, id="head"),
         pytest.param(
@@ -326,6 +382,55 @@ async def test_labels_in_the_tokens_of_any_tokenizer(
     table = dict(found.probs)
     assert [table[n] for n in ("1", "7", "10")] == pytest.approx(list(probs))
     assert found.unknown == pytest.approx(unknown)
+
+
+@pytest.mark.parametrize(
+    ("first", "next_digit", "probs"),
+    [
+        pytest.param({"7": 0.8, "1": 0.2}, {"]]": 0.75, ".": 0.25}, (0.6, 0.08), id="digits"),
+        pytest.param({"7": 0.8, "10": 0.1}, {"]]": 0.75, ".": 0.25}, (0.6, 0.08), id="10 is one"),
+        pytest.param({"7": 0.8}, {"]]": 0.6, ".": 0.25, "3": 0.15}, (0.6, 0.08), id="73"),
+    ],
+)
+async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
+    first: dict[str, float], next_digit: dict[str, float], probs: tuple[float, float]
+) -> None:
+    """P(7.5) = P("7") P("." | "7") P("5" | "7."), and P(7) is P("7") without "7."."""
+    own = tokens("[[", ("7", first), (".", next_digit), ("5", {"5": 0.4, "]]": 0.3}), "]]")
+    found = await read_labels((*LABELS, "7.5"), written_slot(own, "[[7.5]]", 2))
+    assert found is not None
+    table = dict(found.probs)
+    assert (table["7"], table["7.5"]) == pytest.approx(probs)
+    assert table["10"] == pytest.approx(first.get("10", 0))
+    assert found.unknown == pytest.approx(first.get("1", 0))
+
+
+async def test_white_space_of_its_own_before_a_label_is_read_past() -> None:
+    """Tokenizers that split digits off make a token of the space before one."""
+    told = {
+        "": {" ": 0.8, "7": 0.1, "\n": 0.00005},
+        " ": {"7": 0.5, "1": 0.4, " ": 0.1},
+        "1": {"0": 0.25, ".": 0.75},
+    }
+
+    async def following(text: str) -> tuple[Any, Usage]:
+        table = told[text]
+        return tuple((token.encode(), math.log(p)) for token, p in table.items()), Usage()
+
+    found = await read_labels(LABELS, following)
+    assert found is not None
+    table = dict(found.probs)
+    assert [table[n] for n in ("1", "7", "10")] == pytest.approx([0.24, 0.5, 0.08])
+    assert found.unknown == pytest.approx(0.08 + 0.00005)
+
+
+async def test_a_token_without_text_ends_no_reading() -> None:
+    """Endpoints show the end of a text as one."""
+    own = tokens("[[", ("1", {"1": 0.8}), ("0", {"": 0.5, "0": 0.25, "]]": 0.25}), "]]")
+    found = await read_labels(LABELS, written_slot(own, "[[10]]", 2))
+    assert found is not None
+    table = dict(found.probs)
+    assert (table["1"], table["10"]) == pytest.approx((0.6, 0.2))
 
 
 async def test_tokens_that_say_something_else_than_the_text_tell_nothing() -> None:

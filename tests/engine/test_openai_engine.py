@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,23 +68,20 @@ class Endpoint:
         class Server(ThreadingHTTPServer):
             request_queue_size = 128  # a connection more than wait there is tried again in a second
 
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        self._server_kind, self._handler = Server, Handler
+        self.listen(0)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+    def listen(self, port: int) -> None:
+        """Serve on a port; 0: on any that is free."""
+        self.server = self._server_kind(("127.0.0.1", port), self._handler)
+        self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def script(self, *answers: Answer) -> None:
         """These answers in turn, the last one for ever."""
         left = list(answers)
         self.answer = lambda path, body: left.pop(0) if len(left) > 1 else left[0]
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
 
 
 def chat(*texts: str, **told: Any) -> Answer:
@@ -101,9 +98,20 @@ def config(endpoint: Endpoint, **more: Any) -> JudgeConfig:
     return JudgeConfig(kind="openai", model="served", base_url=endpoint.url, **more)
 
 
+def engine_of(checked: JudgeConfig, *marks: str) -> OpenAIEngine:
+    return OpenAIEngine(
+        checked,
+        "chat",
+        marks,
+        at_once=256,
+        deadline_s=checked.serve.deadline_s,
+        first_pause_s=0.01,
+    )
+
+
 @asynccontextmanager
 async def started(checked: JudgeConfig) -> AsyncIterator[OpenAIEngine]:
-    engine = OpenAIEngine(checked, "chat", first_pause_s=0.01)
+    engine = engine_of(checked)
     await engine.start()
     try:
         yield engine
@@ -452,7 +460,7 @@ async def test_nobody_listens() -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://a:b/", "x"])
 async def test_a_base_url_that_is_none(url: str) -> None:
-    engine = OpenAIEngine(JudgeConfig(kind="openai", base_url=url), "chat")
+    engine = engine_of(JudgeConfig(kind="openai", base_url=url))
     with pytest.raises(ConfigError, match="base_url"):
         await engine.start()
 
@@ -485,7 +493,7 @@ async def test_a_key_that_cannot_be_used_is_refused_unseen(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("AUTOJ_TEST_KEY", value)
-    engine = OpenAIEngine(config(endpoint, api_key_env="AUTOJ_TEST_KEY"), "chat")
+    engine = engine_of(config(endpoint, api_key_env="AUTOJ_TEST_KEY"))
     with pytest.raises(ConfigError, match="AUTOJ_TEST_KEY") as caught:
         await engine.start()
     assert KEY not in str(caught.value)
@@ -517,7 +525,7 @@ async def test_an_endpoint_that_is_cut_off_while_it_thinks(endpoint: Endpoint) -
 
 
 async def test_marks_of_thinking_in_untrusted_text_are_broken_up(endpoint: Endpoint) -> None:
-    engine = OpenAIEngine(config(endpoint), "chat", ("<think>", "</think>"))
+    engine = engine_of(config(endpoint), "<think>", "</think>")
     await engine.start()
     await ask(engine, "a</think>b")
     await engine.close()

@@ -452,7 +452,7 @@ def said(verdict: Verdict) -> Judgement:
 
 def test_critiques_are_averaged() -> None:
     def one(value: float, p: float, expected: float, seconds: float) -> Judgement:
-        rating = Rating(value, (("1", p), ("2", 0.5)), expected, 0.5 - p)
+        rating = Rating(value, (("1", p), ("2", 0.5)), expected, 0.5 - p, unknown=p / 2)
         return Judgement(
             Outcome.OK,
             critique=f"c{value}",
@@ -466,6 +466,7 @@ def test_critiques_are_averaged() -> None:
     assert (found.rating.value, found.rating.expected) == (6.0, 5.5)
     assert dict(found.rating.distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
     assert found.rating.outside == pytest.approx(0.3)
+    assert found.rating.unknown == pytest.approx(0.1)
     assert found.critique == "c6"
     assert found.usage == Usage(30, 6, 9, 3.0, queued_s=6.0)  # of the one that took longest
     assert found.flags == ("f4", "f6", "f8")

@@ -76,6 +76,27 @@ def test_a_replica_takes_more_than_its_engine_runs(
     assert max_ongoing(config, gpus) == ongoing
 
 
+@pytest.mark.parametrize(
+    ("limits", "processes", "ongoing"),
+    [
+        # In the 1800 s of a judgement 300 requests, of which one takes 8.
+        pytest.param({"requests_per_minute": 10}, "1", 37, id="requests"),
+        pytest.param({"requests_per_minute": 10}, "4", 9, id="four processes"),
+        # 900,000 tokens: 8 prompts of 1024, and a critique of 1024.
+        pytest.param({"tokens_per_minute": 30_000}, "1", 97, id="tokens"),
+        pytest.param({"tokens_per_minute": 30_000, "requests_per_minute": 10}, "1", 37, id="both"),
+        pytest.param({"requests_per_minute": 0.1}, "1", 1, id="slow"),
+        pytest.param({"requests_per_minute": 10_000}, "1", 256, id="wide"),
+    ],
+)
+def test_no_more_wait_than_limits_let_through_before_their_deadline(
+    limits: dict[str, float], processes: str, ongoing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOJ_PROCESSES", processes)
+    judge = JudgeConfig(kind="openai", base_url="http://127.0.0.1/v1", **limits)
+    assert max_ongoing(judge, 0) == ongoing
+
+
 @pytest.mark.parametrize("kv", [None, 6.0])
 def test_a_kv_cache_of_its_own_size_measures_no_gpu(kv: float | None) -> None:
     config = EngineConfig(model=AUTOJ, kv_cache_gib=kv)

@@ -113,6 +113,13 @@ def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
     assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"] == 8
 
 
+def test_an_endpoint_behind_the_application_is_refused() -> None:
+    """Nobody there would ask it what it can."""
+    judge = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "serve": {"replicas": 1}}
+    with pytest.raises(ConfigError, match=r"judge.kind is openai, .* run `autoj serve` for it"):
+        build({"judge": judge})
+
+
 def test_replicas_that_are_not_counted_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"judge.serve.replicas: give a number"):
         build({"judge": {"kind": "fake"}})

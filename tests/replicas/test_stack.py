@@ -21,6 +21,7 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.engine.by_hand import label_probs
 from tests.processes import processes
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -95,22 +96,8 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
         ids += tokenizer("Rating: [[", add_special_tokens=False)["input_ids"]
         told = dict(found[k])
         assert len(told) == 11  # 1 to 10, and one half point
-        tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in told}
-        begun = {label[:n] for label in tokens.values() for n in range(len(label) + 1)}
-        nexts: dict[tuple[int, ...], Any] = {}
-        for length in {len(prefix) for prefix in begun}:
-            alike = [prefix for prefix in begun if len(prefix) == length]
-            with torch.no_grad():
-                logits = model(torch.tensor([[*ids, *prefix] for prefix in alike])).logits[:, -1]
-            nexts |= dict(zip(alike, logits.softmax(-1), strict=True))
-        for text, label in tokens.items():
-            longer = {
-                t[len(label)] for t in tokens.values() if t != label and t[: len(label)] == label
-            }
-            expected = 1.0 - sum(nexts[label][t].item() for t in longer)
-            for n, token in enumerate(label):
-                expected *= nexts[label[:n]][token].item()
-            assert told[text] == pytest.approx(expected, abs=2e-4), text
+        expected = label_probs(model, tokenizer, ids, told)
+        assert told == pytest.approx(expected, abs=2e-4)
 
 
 async def distributions(client: RewardClient, items: list[JudgeInput]) -> list[Any]:

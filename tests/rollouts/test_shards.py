@@ -17,6 +17,7 @@ import pytest
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.processes import processes
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate
 from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, judged, read
@@ -92,6 +93,8 @@ def test_shards_find_what_one_process_does(
     assert untimed(job) == untimed(alone)
     shown = "".join(capfd.readouterr())
     assert re.findall(r"\[[^]]* [EW] \d+ \d+\].*|.*Warning: .*", shown) == []  # of Ray's
+    used = r"judge default:\S+ \(fake\), view rating, distributions: scripted; (\d+) of \1 .* ok"
+    assert len(re.findall(used, shown)) == 2  # each job says it once, whatever its shards
     for line in (2, 3):
         assert f"left out {tmp_path / 'shards' / 'in.jsonl'}:{line}: " in shown
     first, *_, last = json.loads((job.output / "manifest.json").read_text())["shards"]
@@ -149,6 +152,25 @@ def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
         assert shared.max_ongoing == 2
         made_of = (Deployed(shared, None),)
         assert list(through([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]
+    finally:
+        cluster.close()
+
+
+class Counting:
+    """Says how many processes share what the job may use."""
+
+    def __call__(self, item: int) -> int:
+        return processes()
+
+
+@pytest.mark.parametrize(("workers", "found"), [(2, 2), (8, 3)])
+def test_workers_know_how_many_they_are(joined: Nodes, workers: int, found: int) -> None:
+    from autoj_reward.replicas.pipeline import through
+
+    cluster = Cluster()
+    try:
+        cluster.start()
+        assert list(through(range(3), [Counting], (), workers)) == [found] * 3
     finally:
         cluster.close()
 

@@ -512,7 +512,9 @@ def service() -> Iterator[str]:
     thread.join()
 
 
-def test_a_running_service_rewards(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_service_rewards(
+    service: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     failures = FailureConfig(budget=1)
     made = config(service=ServiceConfig(address=service), failures=failures)
@@ -523,6 +525,8 @@ def test_a_running_service_rewards(service: str, monkeypatch: pytest.MonkeyPatch
     assert found[3].judgement.outcome is Outcome.UNAVAILABLE
     assert found[0].judgement.rating is not None and found[0].judgement.rating.distribution
     assert compared.verdict == "first"
+    used = f"(the service at {service}), view rating, distributions: scripted; 2 of 5 judgements ok"
+    assert used in capfd.readouterr().err
 
 
 def test_a_part_at_another_address(service: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,221 @@
+"""Config keys that have no effect for a kind of judge, and run files read without them.
+
+Changing the one line that names the judge leaves keys of the judge before it in the file. They are
+named in one warning and left out, so that the run is that of a file without them; `--strict` makes
+them an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from autoj_reward.config import (
+    Block,
+    EngineConfig,
+    JudgeConfig,
+    JudgedConfig,
+    PolicyConfig,
+    check,
+)
+from autoj_reward.config.load import read_config
+from autoj_reward.errors import ConfigError
+from autoj_reward.logs import LOG
+from autoj_reward.models import CRITERIA, format_and_wrapper, format_of
+from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
+
+T = TypeVar("T", bound=Block)
+Place = tuple[str | int, ...]
+"""Keys and indices from the top of a config down to a block."""
+
+
+class Answerer(StrEnum):
+    """What answers for a block: a kind of engine, or a service in place of any."""
+
+    VLLM = "kind vllm"
+    TRANSFORMERS = "kind transformers"
+    TOKENS = "kind openai with a tokenizer"
+    CHAT = "kind openai without a tokenizer"
+    FAKE = "kind fake"
+    FAKE_POLICY = "kind fake of a policy"
+    FAKE_TEACHER = "kind fake of a teacher"
+    SERVICE = "a running service"
+
+
+EVERY = frozenset(Answerer)
+VLLM = frozenset({Answerer.VLLM})
+REPLICAS = VLLM | {Answerer.TRANSFORMERS}
+ENDPOINTS = frozenset({Answerer.TOKENS, Answerer.CHAT})
+UNSHARED = frozenset({Answerer.FAKE_POLICY, Answerer.FAKE_TEACHER})
+SAMPLES = VLLM | ENDPOINTS
+WRITES = SAMPLES | {Answerer.FAKE}
+
+USED_BY: Mapping[str, frozenset[Answerer]] = {
+    "kind": EVERY - {Answerer.SERVICE},
+    "revision": REPLICAS,
+    "dtype": REPLICAS,
+    "quantization": VLLM,
+    "max_model_len": REPLICAS | UNSHARED | {Answerer.TOKENS, Answerer.FAKE},
+    "tensor_parallel": VLLM,
+    "gpu_memory_utilization": VLLM,
+    "kv_cache_gib": VLLM,
+    "max_sequences": EVERY - UNSHARED,  # sets how many candidates are in flight, too
+    "max_batched_tokens": VLLM,
+    "trust_remote_code": REPLICAS,
+    "base_url": ENDPOINTS,
+    "api_key_env": ENDPOINTS,
+    "start_s": ENDPOINTS,
+    "requests_per_minute": ENDPOINTS,
+    "tokens_per_minute": ENDPOINTS,
+    "tokenizer": frozenset({Answerer.TOKENS}),
+    "script": frozenset({Answerer.FAKE, Answerer.FAKE_TEACHER}),
+    "wrapper": VLLM | {Answerer.TOKENS},
+    "critique": WRITES,
+    "direct": WRITES,
+    "distribution": WRITES,
+    "critiques": WRITES | {Answerer.SERVICE},
+    "temperature": WRITES | {Answerer.SERVICE},  # several critiques need one, whoever answers
+    "top_p": SAMPLES,
+    "frequency_penalty": SAMPLES,
+    "max_tokens": WRITES | UNSHARED,
+    "thinking_tokens": WRITES,
+    "seed": SAMPLES,
+    "criteria": WRITES | {Answerer.SERVICE},  # at a service: the rows need not bring them
+    "max_text_chars": EVERY - {Answerer.SERVICE},
+    "over_long": REPLICAS | {Answerer.TOKENS, Answerer.FAKE},
+    "serve.replicas": REPLICAS,
+    "serve.max_replicas": REPLICAS,
+    "serve.num_gpus": REPLICAS,
+    "serve.num_cpus": REPLICAS,
+    "serve.max_ongoing": EVERY - UNSHARED,
+}
+"""Who uses a key, by its path in the block of a judge, policy or teacher. All use the others."""
+OF_TEXT = (
+    frozenset(JudgeConfig.model_fields)
+    - frozenset(EngineConfig.model_fields)
+    - {"format", "max_text_chars", "over_long", "serve"}
+)
+"""Keys of a judge that writes, so of no scalar reward model."""
+
+
+class UnusedKeys(NamedTuple):
+    """Keys of one block that were set and have no effect.
+
+    place: of the block. user: what does not use them, in words. keys: their paths in the block.
+    """
+
+    place: Place
+    user: str
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.place))} ({self.user}) does not use {', '.join(self.keys)}"
+
+
+def load_run(
+    kind: type[T], path: str | Path | None, sets: Sequence[str] = (), strict: bool = False
+) -> T:
+    """Read a run file as `load_config` does, without its keys that have no effect.
+
+    They are named in one warning; with strict, in a ConfigError. Also raises ConfigError or
+    FormatError for the format of a judge in it.
+    """
+    source, data = str(path or "command line"), read_config(path, sets)
+    config = check(kind, data, source)
+    if unused := keys_without_effect(config):
+        named = f"{source}: {'; '.join(map(str, unused))}"
+        remedy = "take these keys out, or set the kind or format that uses them"
+        if strict:
+            raise ConfigError(f"{named}: {remedy}, or drop --strict to go on without them")
+        LOG.warning("%s. The run goes on without: %s", named, remedy)
+        for block in unused:
+            for key in block.keys:
+                _leave_out(data, (*block.place, *key.split(".")))
+        config = check(kind, data, source)
+    for _, own, _ in _engines(config):
+        if isinstance(own, JudgeConfig):
+            format_of(own)
+    return config
+
+
+def keys_without_effect(config: Block) -> list[UnusedKeys]:
+    """Find the keys of judges, policies and teachers in a config that have no effect, of those that
+    were set to another value than the default.
+
+    Raises ConfigError or FormatError for a judge's format that cannot be read.
+    """
+    found = []
+    for place, own, has_service in _engines(config):
+        fmt = None
+        if isinstance(own, JudgeConfig):
+            fmt = load_any_format(format_and_wrapper(own)[0])
+        answerer = _answerer(own, has_service)
+        keys = tuple(
+            key
+            for key in _changed_keys(own)
+            if answerer not in USED_BY.get(key, EVERY) or not _is_shown(key, fmt)
+        )
+        if keys:
+            user = f"{answerer}, format {fmt.name}" if fmt else str(answerer)
+            found.append(UnusedKeys(place, user, keys))
+    return found
+
+
+def _engines(value: Any, place: Place = ()) -> Iterator[tuple[Place, EngineConfig, bool]]:
+    """Yield every judge, policy and teacher that was set below a block, with its place and whether
+    a running service answers for it."""
+    if isinstance(value, EngineConfig):
+        yield place, value, False
+    elif isinstance(value, Block):
+        has_service = isinstance(value, JudgedConfig) and value.service is not None
+        for name in type(value).model_fields:
+            if name in value.model_fields_set:
+                for inner, own, served in _engines(getattr(value, name), (*place, name)):
+                    yield inner, own, served or (has_service and inner == (*place, "judge"))
+    elif isinstance(value, dict | tuple | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _engines(item, (*place, key))
+
+
+def _answerer(config: EngineConfig, has_service: bool) -> Answerer:
+    if has_service:
+        return Answerer.SERVICE
+    if config.kind == "openai":
+        return Answerer.TOKENS if config.tokenizer else Answerer.CHAT
+    if config.kind == "fake" and not isinstance(config, JudgeConfig):
+        is_policy = isinstance(config, PolicyConfig)
+        return Answerer.FAKE_POLICY if is_policy else Answerer.FAKE_TEACHER
+    return Answerer(f"kind {config.kind}")
+
+
+def _is_shown(key: str, fmt: JudgeFormat | ScalarFormat | None) -> bool:
+    """Whether a judge of this format uses a key; None: not a judge."""
+    if isinstance(fmt, ScalarFormat):
+        return key not in OF_TEXT
+    if isinstance(fmt, JudgeFormat) and key == "criteria":
+        return CRITERIA in fmt.context()
+    if isinstance(fmt, JudgeFormat) and key == "thinking_tokens":
+        return fmt.thinking is not None
+    return True
+
+
+def _changed_keys(config: Block) -> Iterator[str]:
+    """Yield the path of every key that was set to another value than the default."""
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if name not in config.model_fields_set:
+            continue
+        if isinstance(value, Block):
+            yield from (f"{name}.{key}" for key in _changed_keys(value))
+        elif value != field.get_default(call_default_factory=True):
+            yield name
+
+
+def _leave_out(data: Any, place: Place) -> None:
+    *above, last = place
+    for key in above:
+        data = data[key]
+    del data[last]

@@ -1,0 +1,17 @@
+"""What the tests of engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.test_openai_engine import Endpoint
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()

@@ -1,0 +1,97 @@
+"""An endpoint that goes down in the middle of a run, and comes back once it was missed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from autoj_reward.engine import endpoint as requests
+from autoj_reward.engine.endpoint import TINY
+from tests.engine.test_distributions import Dialect
+from tests.engine.test_openai_engine import Answer
+
+
+def graded(body: dict[str, Any]) -> dict[str, float]:
+    """Ratings that depend on what is judged: the digit that is written, and another."""
+    asked = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]
+    return {str(2 + sum(asked.encode()) % 7): 0.75, "9": 0.2}
+
+
+class Interrupted(Dialect):
+    """Rates as `graded` does. The judgement number `last` is cut off, and with it every connection;
+    from then on connections are refused, until `start`.
+
+    judged: requests for a critique that were answered or cut off.
+    """
+
+    def __init__(self, last: int | None = None, **kind: Any) -> None:
+        super().__init__(**kind)
+        self.last, self.judged, self.is_up = last, 0, True
+        self.answer = self.answered_until_last
+        self._connections: list[socket.socket] = []
+        self._watch()
+
+    def ratings(self, body: dict[str, Any]) -> dict[str, float]:
+        return graded(body)
+
+    def answered_until_last(self, path: str, body: dict[str, Any]) -> Answer:
+        if body["messages"][0] != TINY[0] and body["max_tokens"] > 2:
+            self.judged += 1
+            if self.judged == self.last:
+                self.stop()
+        return self.answered(path, body)
+
+    def stop(self) -> None:
+        """Refuse connections, and break those that there are."""
+        self.is_up = False
+        self.server.shutdown()
+        self.server.server_close()
+        for connection in self._connections:
+            with suppress(OSError):  # closed by now
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def start(self) -> None:
+        """Listen on the same port again."""
+        self.listen(self.server.server_port)
+        self._watch()
+        self.is_up = True
+
+    def _watch(self) -> None:
+        """Keep the connections, and let what breaks with them break in silence."""
+        accept = self.server.get_request
+
+        def accepted() -> Any:
+            connection, address = accept()
+            self._connections.append(connection)
+            return connection, address
+
+        self.server.get_request = accepted  # type: ignore[method-assign]
+        self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+@contextmanager
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, missed: int | None = 8, **kind: Any
+) -> Iterator[tuple[Interrupted, list[str]]]:
+    """An endpoint that comes back once so many connections were refused (None: it stays away), and
+    what those were told. Pauses between attempts are short."""
+    endpoint, refused = Interrupted(**kind), list[str]()
+    tell = requests.Endpoint._tell
+
+    def counted(self: requests.Endpoint, path: str, problem: str) -> None:
+        tell(self, path, problem)
+        refused.extend([problem] if "Cannot connect" in problem else [])
+        if len(refused) == missed and not endpoint.is_up:
+            endpoint.start()
+
+    monkeypatch.setattr(requests.Endpoint, "_tell", counted)
+    monkeypatch.setattr(requests, "LONGEST_PAUSE_S", 0.05)
+    try:
+        yield endpoint, refused
+    finally:
+        if endpoint.is_up:
+            endpoint.stop()

@@ -1,0 +1,114 @@
+"""Requests and tokens a minute, on a clock that only waits move."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from autoj_reward.engine import pace as module
+from autoj_reward.engine.pace import Pace
+
+
+class Clock:
+    """now: seconds on it. waits: those of every request, which pass at once if `passes`."""
+
+    def __init__(self) -> None:
+        self.now, self.passes = 100.0, False
+        self.waits: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        if self.passes:
+            self.now += seconds
+
+    def passed(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=made.sleep))
+    for name in ("AUTOJ_PROCESSES", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+async def waits_of(pace: Pace, clock: Clock, *tokens: int) -> list[float]:
+    """Seconds that requests of so many tokens wait where all come at the same time."""
+    clock.waits.clear()
+    await asyncio.gather(*(pace.take(size) for size in tokens))
+    return list(clock.waits)
+
+
+async def test_requests_that_come_together_are_spread_over_the_minute(clock: Clock) -> None:
+    found = await waits_of(Pace(30, None), clock, 5, 5_000, 5, 5)
+    assert found == [0, 2, 4, 6]
+
+
+async def test_time_without_a_request_is_not_made_up_for(clock: Clock) -> None:
+    pace = Pace(30, None)
+    await waits_of(pace, clock, 1)
+    clock.passed(60)
+    assert await waits_of(pace, clock, 1, 1) == [0, 2]
+    clock.passed(1)
+    assert await waits_of(pace, clock, 1) == [3]
+
+
+async def test_no_more_than_the_limit_in_any_minute(clock: Clock) -> None:
+    clock.passes = True
+    pace, sent = Pace(120, 60_000), []
+    for n in range(300):
+        await pace.take(100 if n % 3 else 1_500)
+        sent.append((clock.now, 100 if n % 3 else 1_500))
+    for start, _ in sent:
+        minute = [size for at, size in sent if start <= at < start + 60]
+        assert len(minute) <= 120 and sum(minute) <= 60_000 + 1_500
+
+
+async def test_a_request_waits_for_the_tokens_of_the_one_before(clock: Clock) -> None:
+    found = await waits_of(Pace(None, 6_000), clock, 100, 3_000, 50, 1)
+    assert found == [0, 1, 31, 31.5]
+
+
+async def test_the_tighter_of_two_limits_counts(clock: Clock) -> None:
+    found = await waits_of(Pace(60, 6_000), clock, 1, 500, 1)
+    assert found == [0, 1, 6]
+
+
+async def test_what_a_request_did_not_cost_is_given_back(clock: Clock) -> None:
+    pace = Pace(60, 6_000)
+    await waits_of(pace, clock, 1_000)
+    pace.correct(1_000, 400)
+    assert await waits_of(pace, clock, 1) == [4]
+    pace.correct(1_000, None)  # nobody tells: it may have cost all of them
+    pace.correct(1_000, 2_000)
+    assert await waits_of(pace, clock, 1_000) == [5]
+    pace.correct(1_000, 0)  # it was a request all the same
+    assert await waits_of(pace, clock, 1) == [6]
+
+
+async def test_without_a_limit_nobody_waits(clock: Clock) -> None:
+    assert await waits_of(Pace(None, None), clock, 10**6, 10**6) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "processes"),
+    [
+        pytest.param({}, 1, id="alone"),
+        pytest.param({"WORLD_SIZE": "4"}, 4, id="training"),
+        pytest.param({"AUTOJ_PROCESSES": "3"}, 3, id="job"),
+        pytest.param({"AUTOJ_PROCESSES": "3", "WORLD_SIZE": "1"}, 3, id="both"),
+        pytest.param({"WORLD_SIZE": ""}, 1, id="empty"),
+    ],
+)
+async def test_the_processes_of_a_run_divide_the_limits(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], processes: int
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert await waits_of(Pace(60, None), clock, 1, 1) == [0, processes]
+    assert await waits_of(Pace(None, 6_000), clock, 100, 1) == [0, processes]

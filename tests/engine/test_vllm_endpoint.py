@@ -1,0 +1,204 @@
+"""vLLM's own OpenAI server with the default judge, asked by chat and by token ids."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import URLError
+
+import pytest
+
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.engine.vllm import engine_arguments
+from autoj_reward.models import resolve
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.render import render
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+from tests.engine.by_hand import label_probs
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+QUERY = "Name three things to do on a rainy afternoon."
+RESPONSES = ("Read a book, bake bread, or call an old friend.", "banana banana banana")
+SERVED = JudgeConfig(max_model_len=2048, kv_cache_gib=0.5, max_sequences=8)
+EXACT = 2e-4
+"""By how much probabilities may differ: 20 alternatives of a token leave out the rest."""
+MODES = ("by chat", "by token ids")
+
+
+class Asked(NamedTuple):
+    """Rewards and judgements of RESPONSES, and the comparison of the two, in one mode.
+
+    rewards: by default settings. cut: critiques of three tokens, so that every verdict stands in a
+    forced slot. direct: ratings right after the prompt.
+    """
+
+    rewards: list[float | None]
+    written: list[Judgement]
+    cut: list[Judgement]
+    direct: list[Judgement]
+    compared: Comparison
+    log: list[str]
+
+
+@pytest.fixture(scope="module")
+def folder() -> str:
+    return resolve(JudgeConfig()).path
+
+
+@pytest.fixture(scope="module")
+def url(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the server, once it is ready."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    given = engine_arguments(SERVED, resolve(JudgeConfig())) | {"served_model_name": "judge"}
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
+    environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
+    with log.open("wb") as file:
+        server = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", *flags(given)],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    try:
+        wait_until_ready(f"http://127.0.0.1:{port}/health", server, log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def flags(arguments: dict[str, Any]) -> list[str]:
+    """vLLM's engine arguments as its command line has them."""
+    found = []
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            found += [f"--{flag}", str(value)]
+    return found
+
+
+def wait_until_ready(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    while server.poll() is None:
+        with suppress(URLError, ConnectionError), urllib.request.urlopen(address):
+            return
+        time.sleep(0.2)
+    pytest.fail(f"vLLM's server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def asked(url: str, folder: str) -> dict[str, Asked]:
+    """What each mode gave; the two are asked in turn."""
+    modes = zip(MODES, (None, folder), strict=True)
+    return {mode: ask(url, tokenizer) for mode, tokenizer in modes}
+
+
+def ask(url: str, tokenizer: str | None) -> Asked:
+    judge = JudgeConfig(
+        kind="openai", model="judge", base_url=url, tokenizer=tokenizer, max_model_len=2048
+    )
+    candidates = [Candidate(QUERY, response) for response in RESPONSES]
+
+    async def ask_more() -> tuple[list[Judgement], list[Judgement], Comparison]:
+        async with open_judge(judge.model_copy(update={"max_tokens": 3})) as client:
+            cut = await client.rate(candidates)
+            direct = await client.rate(candidates, direct=True)
+            [compared] = await client.compare([(QUERY, *RESPONSES)])
+        return cut, direct, compared
+
+    with logged() as log:
+        with RewardModel(RewardConfig(judge=judge)) as model:
+            found = model.rewards_now(candidates)
+        cut, direct, compared = asyncio.run(ask_more())
+    written = [reward.judgement for reward in found if reward.judgement]
+    return Asked([reward.value for reward in found], written, cut, direct, compared, log)
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """The lines that this package logs meanwhile."""
+    lines: list[str] = []
+    listener = logging.Handler()
+    listener.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("autoj_reward")
+    level = logger.level
+    logger.addHandler(listener)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trainer_gets_expected_ratings_with_default_settings(
+    asked: dict[str, Asked], mode: str
+) -> None:
+    found = asked[mode]
+    assert len(found.written) == 2
+    for judgement in found.written:
+        assert judgement.ok and not judgement.forced, judgement.reason
+        assert judgement.critique.endswith(f"[[{judgement.view('rating'):g}]]")
+    assert found.rewards == [judgement.view("expected") for judgement in found.written]
+    assert None not in found.rewards and found.rewards[0] != found.rewards[1]
+    about = {"by chat": "a request of one token at the slot", "by token ids": "read at the slot"}
+    [told] = [line for line in found.log if "distributions: " in line]
+    assert f"view expected, distributions: {about[mode]}" in told and "2 of 2" in told
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_distributions_are_those_of_transformers(
+    asked: dict[str, Asked], mode: str, folder: str
+) -> None:
+    """At the verdict that the judge wrote, at the forced one and right after the prompt."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    fmt = load_format("autoj-en")
+    force, found = fmt.slot("single").force, asked[mode]
+    for n, response in enumerate(RESPONSES):
+        prompt = PromptTokenizer(tokenizer, "chat").ids(render(JudgeInput(QUERY, (response,)), fmt))
+        for judgement, begun in (
+            (found.written[n], found.written[n].critique.rpartition("[[")[0] + "[["),
+            (found.cut[n], found.cut[n].critique + force),
+            (found.direct[n], force.lstrip()),
+        ):
+            rating = judgement.rating
+            assert rating is not None and rating.distribution is not None
+            ids = [*prompt, *tokenizer(begun, add_special_tokens=False)["input_ids"]]
+            expected = label_probs(model, tokenizer, ids, dict(rating.distribution))
+            assert dict(rating.distribution) == pytest.approx(expected, abs=EXACT), begun
+            assert rating.unknown < EXACT
+        assert found.cut[n].forced and not found.written[n].forced
+
+
+def test_both_modes_agree(asked: dict[str, Asked]) -> None:
+    chat, ids = (asked[mode] for mode in MODES)
+    for kind in ("written", "cut", "direct"):
+        for one, other in zip(getattr(chat, kind), getattr(ids, kind), strict=True):
+            assert (one.critique, one.view("rating")) == (other.critique, other.view("rating"))
+            assert one.view("expected") == pytest.approx(other.view("expected"), abs=1e-2)
+    assert chat.compared.verdict is ids.compared.verdict
+    for one, other in zip(chat.compared.orders, ids.compared.orders, strict=True):
+        assert one.forced and one.verdict is other.verdict
+        assert dict(one.confidence or ()) == pytest.approx(dict(other.confidence or ()), abs=EXACT)

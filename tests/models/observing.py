@@ -1,0 +1,223 @@
+"""What a config changes: everything that a judge or policy of it asks of models, Ray and endpoints,
+which stand-ins keep, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from pydantic import ValidationError
+
+from autoj_reward.client.session import client_of
+from autoj_reward.config import JudgeConfig, PolicyConfig, RewardConfig, ServiceConfig
+from autoj_reward.engine import classifier, endpoint, vllm
+from autoj_reward.engine.base import Score
+from autoj_reward.engine.openai import OpenAIEngine
+from autoj_reward.errors import AutojError
+from autoj_reward.journal import Journal
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.judge.make import make_judge
+from autoj_reward.models import critiques_of, resolve
+from autoj_reward.models.device import CPU, Device
+from autoj_reward.models.settings import max_ongoing
+from autoj_reward.prompts.format import FORMATS
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.replicas.deployments import deployment_of
+from autoj_reward.replicas.replica import PolicyReplica
+from autoj_reward.trainer.context import ContextFields
+from autoj_reward.trainer.parts import Parts
+from autoj_reward.types import JudgeInput
+from rollouts.best_of_n import sampler
+from tests.engine.test_openai_engine import Answer, Endpoint, completion
+from tests.tokenizers import qwen
+
+REFUSED = "refused"
+DEVICES = (CPU, Device("cuda", 79.6, (9, 0)))
+TEXT = "Fine.\nRating: [[7]]"
+QUERY = "Write an email to my landlord."
+ITEMS = [
+    *(JudgeInput(QUERY, (("word " * words).strip(),)) for words in (9, 1500, 6000)),
+    JudgeInput(QUERY, ("Because.", "It is so.")),
+]
+QUERIES = ["Why?", ("word " * 3584).strip()]
+"""The second one leaves a policy with the default lengths just enough for its answer, in words."""
+
+
+class World:
+    """Stand-ins for the model hub, model files, a vLLM engine and Ray's resources, and a real
+    server. met: what each was asked for, in order."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.met: list[Any] = []
+        self.tokenizer = qwen()
+        self.endpoint = Endpoint()
+        self.endpoint.answer = self._answer
+        self.folder = folder
+        real_post, real_ask = endpoint.Endpoint.post, sampler._ask
+
+        async def post(own: Any, path: str, body: Any, read: Any, *start_s: Any, **how: Any) -> Any:
+            self.met.append(("patience", start_s))
+            return await real_post(own, path, body, read, *start_s, **how)
+
+        async def ask(policy: Any, query: Any, deadline_s: float) -> Any:
+            self.met.append(("deadline", deadline_s))
+            return await real_ask(policy, query, deadline_s)
+
+        async def run(own: Any, ids: list[int], **sampling: Any) -> tuple[Any, float]:
+            self.met.append(("vLLM", ids, sampling))
+            return self._output(sampling), 0.0
+
+        monkeypatch.setattr(endpoint.Endpoint, "post", post)
+        monkeypatch.setattr(endpoint, "Pace", self._pace)
+        monkeypatch.setattr(sampler, "_ask", ask)
+        monkeypatch.setattr(vllm.VllmEngine, "_run", run)
+        monkeypatch.setattr(classifier, "pad_of_classifier", lambda *of: 0)
+        monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
+        monkeypatch.setattr("autoj_reward.models.hub_commit", lambda *of: str(of))
+        of_transformers = "transformers.AutoModelForSequenceClassification.from_pretrained"
+        monkeypatch.setattr(of_transformers, self._load_weights)
+        monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", self._load_tokenizer)
+
+    def close(self) -> None:
+        self.endpoint.server.shutdown()
+        self.endpoint.server.server_close()
+
+    def _load_tokenizer(self, name: str, **options: Any) -> Any:
+        self.met.append(("tokenizer", name, options))
+        return self.tokenizer
+
+    def _load_weights(self, name: str, **options: Any) -> Any:
+        self.met.append(("weights", name, options))
+        return SimpleNamespace(eval=lambda: SimpleNamespace(to=lambda device: None))
+
+    def _pace(self, *limits: float | None) -> Any:
+        self.met.append(("pace", limits))
+
+        async def take(tokens: int) -> None:
+            """Let everything through at once."""
+
+        return SimpleNamespace(take=take, correct=lambda *tokens: None)
+
+    def _output(self, sampling: dict[str, Any]) -> Any:
+        if wanted := sampling.get("logprob_token_ids"):
+            found = {i: SimpleNamespace(logprob=-4.0) for i in wanted}
+            return SimpleNamespace(outputs=[SimpleNamespace(logprobs=[found])], num_cached_tokens=0)
+        ids = tuple(self.tokenizer.encode(TEXT, add_special_tokens=False))
+        told = {"text": TEXT, "token_ids": ids, "finish_reason": "stop", "cumulative_logprob": -1.0}
+        outputs = [SimpleNamespace(index=k, **told) for k in range(sampling["n"])]
+        return SimpleNamespace(outputs=outputs, num_cached_tokens=0)
+
+    def _answer(self, path: str, body: dict[str, Any]) -> Answer:
+        """As vLLM's server: it goes on with an assistant's message, and tells log-probabilities."""
+        if "prompt" in body:
+            return completion(TEXT, {str(digit): -3.0 for digit in range(10)})
+        top = [{"token": "7", "logprob": -0.1}]
+        logprobs = {"content": [{"token": "7", "logprob": -0.1, "top_logprobs": top}]}
+        message = {"content": "7" if body.get("max_tokens") == 1 else TEXT}
+        choice = {"message": message, "finish_reason": "stop", "logprobs": logprobs}
+        size = 10 if body.get("continue_final_message") else 20
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": size}}, {}
+
+    def _requests(self) -> list[Any]:
+        """What the server was sent, and with which key; what runs at once in no order."""
+        sent = [
+            (path, sorted(body.items(), key=repr), headers.get("Authorization"))
+            for path, body, headers in self.endpoint.requests
+        ]
+        self.endpoint.requests.clear()
+        return sorted(sent, key=repr)
+
+    def seen(self, config: JudgeConfig | PolicyConfig, by_service: bool = False) -> list[Any]:
+        """What a config changes; the error in its place where it is refused."""
+        self.met.clear()
+        try:
+            if isinstance(config, PolicyConfig):
+                answers = asyncio.run(self._sampled(config))
+            else:
+                answers = [] if by_service else asyncio.run(self._judged(config))
+                answers += _at_client(config, by_service)
+            if config.on_replicas and not by_service:
+                answers += _on_ray(config)
+        except AutojError as error:
+            return [REFUSED, str(error)]
+        return [*answers, *sorted(self.met, key=repr), *self._requests()]
+
+    async def _judged(self, config: JudgeConfig) -> list[Any]:
+        judge = make_judge(config)
+        engine: Any = judge.engine
+        if isinstance(engine, vllm._VllmModel):
+            engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
+        else:
+            await engine.start()
+        if config.kind != "fake" and not isinstance(judge, GenerativeJudge):
+            engine.score = self._score
+        try:
+            await judge.contact({})
+            asked = [item for item in ITEMS if getattr(judge.format, item.kind, True)]
+            found = [await judge.judge(item) for item in asked]
+        finally:
+            if isinstance(engine, OpenAIEngine):
+                await engine.close()
+        # Name and cost aside: the former stands for the whole config.
+        texts = [(own.outcome, own.reason, own.critique, own.thinking) for own in found]
+        numbers = [(own.rating, own.verdict, own.forced, own.flags) for own in found]
+        model = resolve(config)
+        return [type(engine), model.path, model.revision, texts, numbers]
+
+    async def _score(self, prepared: Any) -> Score:
+        self.met.append(("score", prepared.ids, prepared.truncated))
+        return Score(1.0)
+
+    async def _sampled(self, config: PolicyConfig) -> list[Any]:
+        replica = PolicyReplica(config)
+        engine: Any = replica._engine
+        if isinstance(engine, vllm._VllmModel):
+            engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
+        journal, told = Journal(self.folder / f"{uuid.uuid4().hex}.sqlite"), list[Any]()
+        cluster: Any = SimpleNamespace(deploy_policy=lambda own: replica, remove=lambda name: None)
+        failed = await sampler.sample_missing(QUERIES, config, journal, told.append, cluster)
+        journal.close()
+        return [type(engine), resolve(config).path, told, failed]
+
+
+def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
+    """How it is asked: in flight, until when, for how many critiques now and at most, which columns
+    must be there, and the middle of its scale."""
+    backend: Any = SimpleNamespace(judge="j", replicas=1)
+    client = client_of(config, backend, max_ongoing(config, 0))
+    service = ServiceConfig(address="http://127.0.0.1:1") if by_service else None
+    reward = RewardConfig(judge=config, service=service)
+    asked = [ContextFields(reward).asked, Parts(reward).middle]
+    asked += [client.critiques, client.compares, client.deadline_s, max_ongoing(config, 0)]
+    try:
+        more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})
+    except ValidationError:
+        return [*asked, 1]
+    return [*asked, critiques_of(more)]
+
+
+def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
+    """The replicas that it asks Ray for, and the arguments of vLLM in each."""
+    cluster = Cluster()
+    count, gpus = cluster.replicas(config, config.serve), cluster._gpus_each(config, config.serve)
+    found = deployment_of(object, "judge", config, count, gpus)
+    asked: list[Any] = [found.num_replicas, found.max_ongoing_requests, found.ray_actor_options]
+    asked.append(found._deployment_config.autoscaling_config)
+    if config.kind == "vllm":
+        asked += [vllm.engine_arguments(config, resolve(config), device) for device in DEVICES]
+    return asked
+
+
+def thinking_format(folder: Path) -> Path:
+    """Auto-J's format, for a judge that thinks before it speaks."""
+    shutil.copytree(FORMATS / "autoj-en", folder / "thinks")
+    with (folder / "thinks" / "format.yaml").open("a", encoding="utf-8") as file:
+        file.write("thinking: {open: <think>, close: </think>}\n")
+    return folder / "thinks"

@@ -1,0 +1,210 @@
+"""Every config key of every kind of judge and policy changes something, or is named as unused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.config import (
+    BestOfNConfig,
+    Block,
+    JudgeConfig,
+    JudgedConfig,
+    PolicyConfig,
+    ScoreConfig,
+    load_config,
+)
+from autoj_reward.models.unused import keys_without_effect
+from tests.formats import REFERENCE, write_reference_format
+from tests.models.observing import REFUSED, World, thinking_format
+from tests.test_config import OURS, kind_of
+
+ENDPOINT = {"kind": "openai", "model": "served", "format": "autoj-en", "base_url": "{url}/v1"}
+JUDGES: dict[str, dict[str, Any]] = {
+    "vllm": {"kind": "vllm", "model": "owner/judge", "format": "autoj-en"},
+    "vllm, scalar": {"kind": "vllm", "model": "owner/judge", "format": "scalar"},
+    "transformers": {"kind": "transformers", "model": "owner/judge", "format": "scalar"},
+    "openai": ENDPOINT,
+    "openai, tokenizer": ENDPOINT | {"tokenizer": "{tokenizer}"},
+    "fake": {
+        **{"kind": "fake", "model": "owner/judge", "format": "autoj-en"},
+        "script": {"thinking": "one two three"},
+    },
+    "fake, scalar": {"kind": "fake", "model": "owner/judge", "format": "scalar"},
+    "service": {"kind": "vllm", "model": "owner/judge"},
+    "service, scalar": {"kind": "vllm", "model": "default-scalar"},
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "vllm": {"kind": "vllm", "model": "owner/policy"},
+    "fake": {"kind": "fake", "model": "owner/policy"},
+}
+VALUES: dict[str, Any] = {
+    "kind": "fake",
+    "model": "flowaicom/Flow-Judge-v0.1",
+    "revision": "v2",
+    "dtype": "bfloat16",
+    "quantization": "fp8",
+    "max_model_len": 1200,
+    "tensor_parallel": 2,
+    "gpu_memory_utilization": 0.5,
+    "kv_cache_gib": 3,
+    "max_sequences": 8,
+    "max_batched_tokens": 5000,
+    "trust_remote_code": True,
+    "base_url": "{url}/other",
+    "api_key_env": "ANOTHER_KEY",
+    "start_s": 3,
+    "requests_per_minute": 60,
+    "tokens_per_minute": 60_000,
+    "tokenizer": "{other tokenizer}",
+    "script": {"words": 3},
+    "format": "flow-judge",
+    "wrapper": "vicuna",
+    "critique": False,
+    "direct": True,
+    "distribution": False,
+    "critiques": 4,
+    "temperature": 0.7,
+    "top_p": 0.5,
+    "frequency_penalty": 0.5,
+    "max_tokens": 4000,
+    "thinking_tokens": 2,
+    "seed": 7,
+    "criteria": "auto",
+    "max_text_chars": 1000,
+    "over_long": "reject",
+    "n": 3,
+    "system": "Be brief.",
+    "serve.replicas": 3,
+    "serve.max_replicas": 5,
+    "serve.num_gpus": 0.5,
+    "serve.num_cpus": 3,
+    "serve.max_ongoing": 5,
+    "serve.deadline_s": 60,
+}
+"""For every key another value than its default. A new key needs one here."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "critiques": {"temperature": 0.7},
+    "top_p": {"temperature": 0.7},
+    "seed": {"temperature": 0.7},
+    "serve.max_replicas": {"serve": {"replicas": 2}},
+}
+"""What a key needs beside it to count at all."""
+FORMATS = {"thinking_tokens": "{thinks}", "criteria": "{criteria}"}
+"""The format that a key needs, of a judge that writes."""
+FIELDS = REFERENCE["single"]["fields"] | {"reference": "criteria"}
+NEEDS_CRITERIA = REFERENCE | {"single": REFERENCE["single"] | {"fields": FIELDS}}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("ANOTHER_KEY", "sk-1")
+    made = World(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def names(world: World, tmp_path: Path) -> dict[str, str]:
+    """What stands for the names in braces."""
+    for name in ("one", "two"):
+        world.tokenizer.save_pretrained(tmp_path / name)
+    return {
+        "{url}": world.endpoint.url.removesuffix("/v1"),
+        "{tokenizer}": str(tmp_path / "one"),
+        "{other tokenizer}": str(tmp_path / "two"),
+        "{criteria}": str(write_reference_format(tmp_path / "criteria", NEEDS_CRITERIA)),
+        "{thinks}": str(thinking_format(tmp_path)),
+    }
+
+
+def filled(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    text = json.dumps(data)
+    for name, real in names.items():
+        text = text.replace(name, real)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def keys_of(kind: type[Block], start: str = "") -> Iterator[str]:
+    """The path of every key of a block, and of the blocks in it."""
+    for name, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Block):
+            yield from keys_of(field.annotation, f"{name}.")
+        else:
+            yield start + name
+
+
+def with_key(data: dict[str, Any], key: str) -> dict[str, Any]:
+    block, _, name = key.rpartition(".")
+    if block:
+        return data | {block: data.get(block, {}) | {name: VALUES[key]}}
+    if key == "kind" and data["kind"] == VALUES["kind"]:
+        return data | {"kind": "vllm"}
+    return data | {key: VALUES[key]}
+
+
+def judged(key: str, kind: str) -> dict[str, Any]:
+    data = JUDGES[kind] | BESIDE.get(key, {})
+    return data | {"format": FORMATS[key]} if key in FORMATS and "scalar" not in str(data) else data
+
+
+def wrong_keys(
+    world: World,
+    names: dict[str, str],
+    kind: type[JudgeConfig | PolicyConfig],
+    about: dict[str, dict[str, Any]],
+    by_service: bool = False,
+) -> dict[str, str]:
+    """The keys that change nothing and are not named, or that change something and are.
+
+    about: for each key the config without it. by_service: whether a running service answers.
+    """
+    found = {}
+    seen = cache(lambda text: world.seen(kind.model_validate_json(text), by_service))
+    for key, data in about.items():
+        texts = [json.dumps(filled(own, names)) for own in (data, with_key(data, key))]
+        before, after = map(seen, texts)
+        assert before[0] != REFUSED, f"{key}: {before}"
+        unused = keys_without_effect(held(kind.model_validate_json(texts[1]), by_service))
+        named = any(key in own.keys for own in unused)
+        if named and after != before and after[0] != REFUSED:
+            found[key] = "named, and changes something"
+        if not named and after == before:
+            found[key] = "changes nothing, and is not named"
+    return found
+
+
+def held(config: JudgeConfig | PolicyConfig, by_service: bool) -> Block:
+    """A config with the judge or policy in it."""
+    if isinstance(config, PolicyConfig):
+        return BestOfNConfig(input="i", output=Path("o"), policy=config)
+    if not by_service:
+        return ScoreConfig(judge=config)
+    return JudgedConfig.model_validate({"judge": config, "service": {"address": "http://x"}})
+
+
+@pytest.mark.parametrize("kind", JUDGES)
+def test_every_key_of_a_judge_changes_something_or_is_named(
+    kind: str, world: World, names: dict[str, str]
+) -> None:
+    about = {key: judged(key, kind) for key in keys_of(JudgeConfig)}
+    assert wrong_keys(world, names, JudgeConfig, about, "service" in kind) == {}
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_every_key_of_a_policy_changes_something_or_is_named(
+    kind: str, world: World, names: dict[str, str]
+) -> None:
+    about = {key: POLICIES[kind] | BESIDE.get(key, {}) for key in keys_of(PolicyConfig)}
+    assert wrong_keys(world, names, PolicyConfig, about) == {}
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+def test_the_configs_of_the_repository_use_all_their_keys(path: Path) -> None:
+    assert keys_without_effect(load_config(kind_of(path), path)) == []

@@ -1,0 +1,167 @@
+"""Trainers whose judge is an endpoint, with default settings: real rewards, also through an
+outage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.trainer import openrlhf
+from autoj_reward.trainer.environment import VARIABLE, reward_model
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.trl import GRPOReward
+from autoj_reward.types import Candidate
+from tests.engine.outage import Interrupted, graded, interrupted
+from tests.trainer.test_openrlhf import PROMPT
+
+DIALECTS: dict[str, dict[str, Any]] = {
+    "goes on": {"goes_on": True},
+    "alternatives": {},
+    "refuses log-probabilities": {"most": None},
+    "null": {"silent": True},
+}
+QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
+Opened = tuple[Interrupted, list[str]]
+
+
+@pytest.fixture
+def speaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]:
+    with ExitStack() as stack:
+        yield lambda **kind: stack.enter_context(interrupted(monkeypatch, **kind))
+
+
+def expected(body: dict[str, Any], kind: str) -> float:
+    """The reward that `auto` means: the expected rating where it can be had, else the rating."""
+    table = {float(digit): p for digit, p in graded(body).items()}
+    if kind in ("goes on", "alternatives"):
+        return sum(rating * p for rating, p in table.items()) / sum(table.values())
+    return max(table, key=lambda rating: table[rating])
+
+
+def rewards_by_text(endpoint: Interrupted, kind: str) -> dict[str, float]:
+    """The reward of each prompt that the judge read."""
+    return {
+        body["messages"][0]["content"]: expected(body, kind) for _, body, _ in endpoint.requests
+    }
+
+
+def train(endpoint: Interrupted, policy: str, folder: Path, steps: int) -> tuple[Any, list[Any]]:
+    """A GRPO run by TRL's own trainer, and all rewards that it got."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = JudgeConfig(kind="openai", model="served", base_url=endpoint.url)
+    with RewardModel(RewardConfig(judge=config)) as model:
+        reward, told = GRPOReward(model), list[Any]()
+
+        async def judge(**given: Any) -> list[float | None]:
+            found = await reward.judge(**given)
+            told.extend(found)
+            return found
+
+        trainer = GRPOTrainer(
+            model=policy,
+            reward_funcs=judge,
+            args=GRPOConfig(
+                output_dir=str(folder),
+                per_device_train_batch_size=4,
+                num_generations=4,
+                max_completion_length=8,
+                max_steps=steps,
+                logging_steps=1,
+                report_to=[],
+                use_cpu=True,
+                save_strategy="no",
+            ),
+            train_dataset=Dataset.from_dict({"prompt": QUERIES}),
+        )
+        trainer.train()
+    return trainer, told
+
+
+def history(trainer: Any, name: str) -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_grpo_gets_real_rewards(
+    kind: str, speaking: Callable[..., Opened], small: str, tmp_path: Path
+) -> None:
+    endpoint, _ = speaking(**DIALECTS[kind])
+    trainer, told = train(endpoint, small, tmp_path, steps=2)
+    assert len(told) == 8 and None not in told and len(set(told)) > 1
+    known = rewards_by_text(endpoint, kind).values()
+    assert all(any(own == pytest.approx(one) for one in known) for own in told)
+    assert history(trainer, "judge/ok") == [1.0, 1.0]
+    assert max(history(trainer, "reward_std")) > 0
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_an_outage_in_the_middle_of_a_grpo_run_costs_no_reward(
+    kind: str, speaking: Callable[..., Opened], small: str, tmp_path: Path
+) -> None:
+    endpoint, refused = speaking(last=6, **DIALECTS[kind])
+    trainer, told = train(endpoint, small, tmp_path, steps=4)
+    assert len(refused) >= 8
+    assert len(told) == 16 and None not in told and len(set(told)) > 1
+    known = rewards_by_text(endpoint, kind).values()
+    assert all(any(own == pytest.approx(one) for one in known) for own in told)
+    assert history(trainer, "judge/ok") == [1.0] * 4
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Names a reward config with this endpoint in the environment, as users of OpenRLHF do."""
+
+    def name(url: str) -> None:
+        path = tmp_path / "reward.yaml"
+        judge = {"kind": "openai", "model": "served", "base_url": url}
+        path.write_text(yaml.safe_dump({"judge": judge}), encoding="utf-8")
+        monkeypatch.setenv(VARIABLE, str(path))
+        reward_model.cache_clear()
+
+    yield name
+    reward_model().close()
+    reward_model.cache_clear()
+
+
+@pytest.mark.parametrize("kind", DIALECTS)
+@pytest.mark.parametrize("last", [None, 6], ids=["up", "down for a while"])
+def test_openrlhf_gets_real_rewards(
+    kind: str, last: int | None, speaking: Callable[..., Opened], named: Callable[[str], None]
+) -> None:
+    endpoint, refused = speaking(last=last, **DIALECTS[kind])
+    named(endpoint.url)
+    said = [f"Here are {n} rivers." for n in range(16)]
+    queries = [PROMPT + text + "<|im_end|>" for text in said]
+    found = openrlhf.reward_func(queries, [PROMPT] * 16, ["any"] * 16)
+    assert (len(refused) >= 8) == (last is not None)
+    known = rewards_by_text(endpoint, kind)
+    mine = [next(own for text, own in known.items() if one in text) for one in said]
+    assert found["rewards"].tolist() == pytest.approx(mine)
+    assert len(set(mine)) > 2
+    assert found["extra_logs"]["judge_ok"].tolist() == [1.0] * 16
+
+
+async def test_a_reward_that_no_endpoint_gives_before_its_deadline_is_none(
+    speaking: Callable[..., Opened],
+) -> None:
+    endpoint, _ = speaking(last=1, missed=None)
+    serve = {"deadline_s": 0.5, "max_ongoing": 1}  # the second is asked when the first is lost
+    config = {"kind": "openai", "model": "served", "base_url": endpoint.url, "serve": serve}
+    asked = [Candidate("Why?", "Because."), Candidate("Why?", "So.")]
+    with RewardModel(RewardConfig.model_validate({"judge": config})) as model:
+        lost = await model.rewards(asked)
+        assert [reward.value for reward in lost] == [None, None]
+        endpoint.start()
+        found = await asyncio.wait_for(model.rewards(asked), 60)
+    assert None not in [reward.value for reward in found]

@@ -1,0 +1,133 @@
+"""Several processes of one training: what they agree on, and what one of them says for all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.engine.endpoint import TINY
+from tests.edge.test_service import free_port
+from tests.engine.test_distributions import Dialect
+from tests.engine.test_openai_engine import Answer
+
+ROOT = Path(__file__).parents[2]
+RANK = """
+import sys
+from torch import distributed
+
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
+
+rank, port = sys.argv[1:]
+store = distributed.TCPStore("127.0.0.1", int(port), 2, rank == "0")
+distributed.init_process_group("gloo", store=store, rank=int(rank), world_size=2)
+# The endpoint of rank 1, if that asked by itself, would tell nothing.
+judge = JudgeConfig(kind="fake", script={"logprobs": rank == "0"})
+with RewardModel(RewardConfig(judge=judge)) as reward:
+    try:
+        [found] = reward.rewards_now([Candidate("q", "a")])
+    except Exception as error:
+        print(type(error).__name__, error)
+    else:
+        print(found.raw)
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+FINDING = """
+import json, sys
+import torch.distributed as distributed
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.trainer.ranks import of_first_rank
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
+
+rank, store, url = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+def rewards(name):
+    judge = JudgeConfig(kind="openai", model=name, base_url=url)
+    with RewardModel(RewardConfig(judge=judge)) as model:
+        return [own.value for own in model.rewards_now([Candidate("Why?", "Because.")])]
+
+alone = of_first_rank("alone", rank)
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+found = {"alone": alone, "first": of_first_rank("one", {"rank": [rank]})}
+found["rewards"] = [rewards("told"), rewards("untold")]
+distributed.barrier()
+print(json.dumps(found))
+"""
+
+
+def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
+    port = str(free_port())
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, rank, port],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    (first, said), (second, silent) = [process.communicate() for process in ranks]
+    assert float(first) != round(float(first))  # an expected rating
+    assert "view is expected" in second  # which rank 1 would have to give, too
+    assert said.count("view expected, distributions: scripted; 1 of 1 judgements ok") == 1
+    assert "distributions:" not in silent
+
+
+class Ranked(Dialect):
+    """An endpoint that tells log-probabilities of all models but `untold`.
+
+    late: whether it tells none in the first answer of all.
+    """
+
+    def __init__(self, late: bool) -> None:
+        super().__init__(goes_on=True)
+        self.late = late
+        self.answer = self.answered_to_rank
+
+    def answered_to_rank(self, path: str, body: dict[str, Any]) -> Answer:
+        self.silent = body["model"] == "untold" or self.late
+        self.late = self.late and body["messages"] != TINY
+        return self.answered(path, body)
+
+
+@pytest.fixture
+def endpoints() -> Iterator[list[Ranked]]:
+    made = [Ranked(late=False), Ranked(late=True)]
+    yield made
+    for one in made:
+        one.server.shutdown()
+        one.server.server_close()
+
+
+def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_path: Path) -> None:
+    """Left to itself the second rank would take ratings for rewards where the first takes expected
+    ratings, as the answer to its first request tells it."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", FINDING, str(rank), str(tmp_path / "store"), endpoint.url],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, endpoint in enumerate(endpoints)
+    ]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    first, second = (json.loads(out) for out, _ in said)
+    assert (first["alone"], second["alone"]) == (0, 1)
+    assert first["first"] == second["first"] == {"rank": [0]}
+    assert first["rewards"] == second["rewards"]
+    [told], [untold] = first["rewards"]
+    assert told != 7 and untold == 7
