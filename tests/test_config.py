@@ -39,7 +39,6 @@ from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from experiments.average_adapters import AverageConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.selection_budget.config import SelectionBudgetConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning_proof import LearningConfig
@@ -119,7 +118,6 @@ KINDS: dict[str, type[Block]] = {
     "job_speed": JobSpeedConfig,
     "peers": PeersConfig,
     "rendering": RenderingConfig,
-    "selection_budget": SelectionBudgetConfig,
 }
 
 

@@ -19,11 +19,6 @@ from experiments.compare.material import Material, alone_inputs, read_material
 from experiments.compare.panel import ask
 
 
-def journal_of(config: RewardAblationConfig) -> Journal:
-    """The journal of every sample and judgement, opened."""
-    return Journal(config.journal or config.output / "journal.sqlite")
-
-
 async def gather(
     config: RewardAblationConfig, parts: tuple[str, ...], limit: int | None = None
 ) -> tuple[Run, list[BadRow]]:
@@ -35,7 +30,7 @@ async def gather(
     bad = list(rows.bad)
     material, bad_pairs = _material(config, parts, limit)
     gathered = Run(config, parts, material)
-    with closing(journal_of(config)) as journal:
+    with closing(Journal(config.journal or config.output / "journal.sqlite")) as journal:
         asked = rows.rows[:limit]
         queries = [row.query for row in asked]
         responses = await sampled_responses(config.policy, queries, journal)
