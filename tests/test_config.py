@@ -41,7 +41,7 @@ from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
-from experiments.learning_proof import LearningConfig
+from experiments.learning import LearningConfig
 from experiments.own_critiques import OwnCritiquesConfig
 from experiments.policy_groups import PolicyGroupsConfig
 from experiments.pooling_head import PoolingHeadConfig
@@ -56,7 +56,6 @@ from experiments.speed.peers.__main__ import PeersConfig
 from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
-from experiments.sweep import SweepConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
@@ -79,7 +78,6 @@ KINDS: dict[str, type[Block]] = {
     "train_": TrainJudgeConfig,
     "train_default_scalar": TrainScalarConfig,
     "train_scalar": TrainScalarConfig,
-    "scalar_search": SweepConfig,
     "evaluate_critiques": CritiquesConfig,
     "evaluate_ranking": RankingConfig,
     "evaluate_selection": SelectionConfig,
@@ -90,7 +88,6 @@ KINDS: dict[str, type[Block]] = {
     "policy_groups": PolicyGroupsConfig,
     "average_": AverageConfig,
     "pooling_head": PoolingHeadConfig,
-    "recipe_ablation": SweepConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
     "grpo": TrainConfig,
@@ -102,7 +99,6 @@ KINDS: dict[str, type[Block]] = {
     "learning_task": TrainConfig,
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
-    "grpo_overlap": SweepConfig,
     "collect_": CollectConfig,
     "scenario_classifier": ScenarioClassifierConfig,
     "scenario_finetune": FinetuneConfig,

@@ -1,7 +1,7 @@
-"""Does a policy learn through the reward path? Several seeds, before and after on other queries.
+"""Show that a policy learns through the reward path: several seeds, before and after.
 
-    python -m experiments.learning_proof --config configs/learning_proof.yaml
-    python -m experiments.learning_proof --config configs/learning_judge.yaml
+    python -m experiments.learning --config configs/learning_proof.yaml
+    python -m experiments.learning --config configs/learning_judge.yaml
 
 Every algorithm trains the same policy from every seed by `autoj train`. Responses of the first and
 of the trained policy, to queries that were not trained on, are then scored: by a program that
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -33,8 +34,6 @@ from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.study import Study, StudyConfig, command
-from experiments.sweep import train
-from experiments.sweep_readings import logged
 from experiments.tables import report, tabled
 from rollouts.train.config import LearnerConfig, TrainConfig
 
@@ -66,7 +65,7 @@ def study(run: Study[LearningConfig]) -> str:
             sets = [*own, f"seed={seed}", f"output={folder}"]
             base = load_config(TrainConfig, config.base, sets)
             if not (folder / "learned.json").is_file():
-                train(folder.name, [algorithm], config.base, sets)
+                train(folder.name, algorithm, config.base, sets)
                 write_json(folder / "learned.json", _measure(config, base))
             learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
             runs[f"{algorithm} {seed}"] = learned
@@ -74,6 +73,27 @@ def study(run: Study[LearningConfig]) -> str:
             lines = {name: one["reward"] for name, one in runs.items()}
             write_text(config.output / "learning.svg", curves(lines, "step", "raw reward"))
     return text
+
+
+def train(name: str, algorithm: str, base: Path, sets: Sequence[str]) -> None:
+    """Run `autoj train` in a process of its own. Raises EngineError if it fails."""
+    flags = [word for override in sets for word in ("--set", override)]
+    words = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
+    if subprocess.run([sys.executable, *words], check=False).returncode:
+        raise EngineError(f"the training of {name!r} failed; its messages stand above")
+
+
+def logged(logs: Path, name: str) -> list[tuple[int, float]]:
+    """Return (step, value) of a metric in TensorBoard's files, by step."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: list[tuple[int, float]] = []
+    for path in sorted(logs.rglob("events*")):
+        events = EventAccumulator(str(path))
+        events.Reload()
+        if name in events.Tags()["scalars"]:
+            found += [(e.step, e.value) for e in events.Scalars(name)]
+    return sorted(found)
 
 
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
