@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -33,7 +32,7 @@ from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, command, train
 from experiments.tables import report, tabled
 from rollouts.train.config import LearnerConfig, TrainConfig
 
@@ -73,14 +72,6 @@ def study(run: Study[LearningConfig]) -> str:
             lines = {name: one["reward"] for name, one in runs.items()}
             write_text(config.output / "learning.svg", curves(lines, "step", "raw reward"))
     return text
-
-
-def train(name: str, algorithm: str, base: Path, sets: Sequence[str]) -> None:
-    """Run `autoj train` in a process of its own. Raises EngineError if it fails."""
-    flags = [word for override in sets for word in ("--set", override)]
-    words = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
-    if subprocess.run([sys.executable, *words], check=False).returncode:
-        raise EngineError(f"the training of {name!r} failed; its messages stand above")
 
 
 def logged(logs: Path, name: str) -> list[tuple[int, float]]:

@@ -36,16 +36,12 @@ from autoj_reward.prompts.format import load_any_format
 from autoj_reward.scenarios.criteria_file import read_criteria
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
-from experiments.average_adapters import AverageConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
+from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attack_uplift import AttackUpliftConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning import LearningConfig
-from experiments.own_critiques import OwnCritiquesConfig
-from experiments.policy_groups import PolicyGroupsConfig
-from experiments.pooling_head import PoolingHeadConfig
-from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
 from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
@@ -84,10 +80,7 @@ KINDS: dict[str, type[Block]] = {
     "evaluate_best_of_four": BestOfFourConfig,
     "evaluate_pairs": PairsConfig,
     "judge_quality": JudgeQualityConfig,
-    "own_critiques": OwnCritiquesConfig,
-    "policy_groups": PolicyGroupsConfig,
-    "average_": AverageConfig,
-    "pooling_head": PoolingHeadConfig,
+    "default_judge": DefaultJudgeConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
     "grpo": TrainConfig,
@@ -100,8 +93,6 @@ KINDS: dict[str, type[Block]] = {
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
     "collect_": CollectConfig,
-    "scenario_classifier": ScenarioClassifierConfig,
-    "scenario_finetune": FinetuneConfig,
     "attack_uplift": AttackUpliftConfig,
     "chaos": ChaosConfig,
     "edge": EdgeSpeedConfig,

@@ -13,8 +13,8 @@ from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
 from autoj_reward.journal.records import judgement_record
 from experiments import learning
-from experiments.learning import LearningConfig, logged, score, train
-from experiments.study import Study
+from experiments.learning import LearningConfig, logged, score
+from experiments.study import Study, train
 
 
 def test_what_the_program_grants() -> None:

@@ -16,6 +16,7 @@ from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
+from experiments.compare.critique_health import examine, summarise
 from experiments.compare.judge_quality.figures import Measured
 from experiments.compare.material import (
     Material,
@@ -25,7 +26,6 @@ from experiments.compare.material import (
     ratings,
     verdicts,
 )
-from experiments.critique_health import examine, summarise
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from autoj_reward.errors import InputError
-from experiments.average_adapters import WEIGHTS, AverageConfig, average
+from experiments.default_judge.adapters import WEIGHTS, average, factors
 
 
 def adapter(folder: Path, **weights: list[float]) -> Path:
@@ -34,6 +34,9 @@ def test_other_shapes_are_refused(tmp_path: Path) -> None:
         average({one: 0.5, two: 0.5}, tmp_path / "mean")
 
 
-def test_weights_sum_to_1(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"sum to 0\.9"):
-        AverageConfig(output=tmp_path, model="m", adapters={Path("a"): 0.3, Path("b"): 0.6})
+def test_factors_give_the_matrix_back_in_its_rank() -> None:
+    drawn = torch.Generator().manual_seed(1)
+    change = torch.randn(6, 2, generator=drawn) @ torch.randn(2, 9, generator=drawn)
+    a, b = factors(change)
+    assert a.shape == (2, 9) and b.shape == (6, 2)
+    assert torch.allclose((b @ a).float(), change, atol=1e-5)

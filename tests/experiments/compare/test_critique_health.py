@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.critique_health import Health, examine, summarise
+from experiments.compare.critique_health import Health, examine, summarise
 
 SOUND = (
     "The response names the right city and gives a reason. It leaves out when the law was passed, "

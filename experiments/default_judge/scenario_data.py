@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+from tqdm import tqdm
+
+from autoj_reward.collect.intake import measured_queries
+from autoj_reward.config import Block
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.labelled import JudgeData, data_path
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
-from autoj_reward.scenarios import Registry
+from autoj_reward.scenarios import Registry, load_scenarios
 
 GIVEN_UP = ("rejecting", "peer_review")
 """Early scenarios that the authors removed (paper, Table 7)."""
+
+
+class ScenarioRows(Block):
+    """Files of labelled queries, relative to the folder of the judge's data or from ./.
+
+    training: rows of `category`, `instruction`, `input`. held_out: share of each scenario in them
+        that is kept for validation. exclude: files whose queries are not to be trained on.
+    extra: further training rows, of `scenario` and `prompt`. measure: such rows to measure on;
+        null: none.
+    """
+
+    training: str
+    extra: str | None = None
+    measure: str | None = None
+    exclude: tuple[str, ...] = ()
+    held_out: float = Field(0.2, gt=0, lt=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +52,27 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Queries to train on, and those of the validation."""
+    """Queries to train on, those of the validation, and those measured besides."""
 
     training: tuple[Labelled, ...]
     validation: tuple[Labelled, ...]
+    measured: tuple[Labelled, ...] = ()
+
+
+def load(rows: ScenarioRows, data: JudgeData) -> Split:
+    """Read and split the rows; bad ones are named on standard error and left out."""
+    known = load_scenarios()
+    found = read_labelled(data_path(data, rows.training), known)
+    for row in found.bad:
+        if "given up" not in row.reason:
+            tqdm.write(f"left out {row}", file=sys.stderr)
+    kept = without(found.rows, measured_queries(data_path(data, name) for name in rows.exclude))
+    extra, measured = (
+        read_labelled(data_path(data, name), known).rows if name else ()
+        for name in (rows.extra, rows.measure)
+    )
+    parts = split(kept, rows.held_out)
+    return Split((*parts.training, *extra), parts.validation, measured)
 
 
 def read_labelled(path: str, known: Registry) -> Rows[Labelled]:

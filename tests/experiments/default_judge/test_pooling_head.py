@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from transformers import LlamaForCausalLM
 
-from autoj_reward.evaluate.graded import GRADER
-from autoj_reward.evaluate.labelled import Rated
+from autoj_reward.evaluate.graded import GRADER, GradedData
+from autoj_reward.evaluate.labelled import JudgeData, Rated
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.training.adapters import merge_adapter
 from autoj_reward.training.fine_tuning import LoraBlock, with_lora
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import ItemBuilder
-from experiments import pooling_head
-from experiments.low_rank import factors
+from experiments.default_judge import pooling_head
+from experiments.default_judge.pooling_head import PoolingHeadConfig, write_judge
 from tests.tiny import llama, saved
 from tests.tokenizers import qwen
 
@@ -118,13 +117,6 @@ def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
     assert weights @ states.mean(0) == pytest.approx(0, abs=1e-4)
 
 
-def test_factors_give_the_matrix_back_in_its_rank() -> None:
-    change = drawn(12).reshape(6, 2) @ drawn(18).reshape(2, 9)
-    a, b = factors(change)
-    assert a.shape == (2, 9) and b.shape == (6, 2)
-    assert torch.allclose((b @ a).float(), change, atol=1e-5)
-
-
 def graded(folder: Path) -> None:
     """Ten instructions with the outputs of six systems each."""
     with gzip.open(folder / "outputs.jsonl.gz", "wt") as outputs:
@@ -138,10 +130,10 @@ def graded(folder: Path) -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(tmp_path: Path) -> JudgeData:
     """A judge of two small layers with an adapter, and data enough to fit."""
     tokenizer = qwen()
-    base = saved(llama(tokenizer), tokenizer, tmp_path / "base")
+    saved(llama(tokenizer), tokenizer, tmp_path / "base")
     adapted = with_lora(llama(tokenizer), LoraBlock(rank=2, alpha=4, first_layer=1), "CAUSAL_LM")
     for name, weight in adapted.named_parameters():
         if "lora_B" in name:
@@ -152,29 +144,21 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [{"query": f"q{n}", "response": f"r{n}", "rating": n % 9 + 1} for n in range(24)]
     (data / "rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     graded(data)
-    path = tmp_path / "head.yaml"
-    given = {
-        "model": str(base),
-        "adapter": str(tmp_path / "adapter"),
-        "output": str(tmp_path / "out"),
-        "data": {"folder": str(data), "rated": ["rated.jsonl"], "graded": {"folder": "."}},
-        "block": BLOCK,
-        "rows": 40,
-        "examples": 2,
-    }
-    path.write_text(yaml.safe_dump(given))
-    return path
+    return JudgeData(folder=data, rated=("rated.jsonl",), graded=GradedData(folder="."))
 
 
-def test_the_command_writes_a_judge_whose_head_averages(
-    config: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_judge_is_written_whose_head_averages(
+    data: JudgeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pooling_head.main(["--config", str(config)]) == 0
+    config = PoolingHeadConfig(
+        model=str(tmp_path / "base"),
+        adapter=tmp_path / "adapter",
+        block=BLOCK,
+        rows=40,
+        examples=2,
+    )
     out = tmp_path / "out"
-    said = capsys.readouterr().out
+    said = write_judge(config, data, out)
     assert str(out) in said
     head = int(re.search(r"block 1, head (\d)", said)[1])  # type: ignore[index]
     judge = LlamaForCausalLM.from_pretrained(out / "judge")
@@ -190,4 +174,4 @@ def test_the_command_writes_a_judge_whose_head_averages(
     assert differ == {f"model.layers.1.self_attn.{p}_proj.weight" for p in "qvo"}
     # The states are on record: the same command reads none again.
     monkeypatch.setattr(pooling_head, "mean_state", None)
-    assert pooling_head.main(["--config", str(config)]) == 0
+    assert write_judge(config, data, out) == said

@@ -1,7 +1,5 @@
 """A pooling head: an attention head of the judge that averages, and rates by what the mean knows.
 
-    python -m experiments.pooling_head --config configs/pooling_head.yaml [--set key=value]
-
 The mean of a judge's hidden states over the rating prompt orders responses to one query better than
 the last token does, which is all that the rating slot reads. So one head of one block is made to
 average: its queries are zero, which attends to every token alike; a dimension of its value is a
@@ -14,7 +12,6 @@ matrices as they need, and the merged judge beside it. The states are kept, so a
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import Block, JudgeConfig
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import (
     JudgeData,
@@ -48,25 +45,22 @@ from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import ItemBuilder
 from experiments.compare.judge_quality.outputs import OrderedConfig, read_outputs
 from experiments.compare.rivals import kept_states, rating_prompts, ridge
-from experiments.low_rank import write_adapter
-from experiments.study import Study, StudyConfig, command
+from experiments.default_judge.adapters import write_adapter
 
 FAULTY = -4.0
 """The graded score of a faulty response, less its instruction's mean: below what systems get."""
 
 
-class PoolingHeadConfig(StudyConfig):
-    """model, adapter: the judge. data: as in its training. block: whose head becomes the pooling
+class PoolingHeadConfig(Block):
+    """model, adapter: the judge. block: whose head becomes the pooling
     head, from 0. rows: graded outputs to fit, drawn; faults: how many of them are fitted with a
     fault made into them, too; groups: files of more, as in a training's `groups.files`. The ratings
     come on top. rated_weight, made_weight: of a rating, and of a row of faults or groups, beside a
     graded output. strength: points of rating for a power of ten of preference, to first order.
-    examples: rows that tell which head is missed least, and the direction. output: a folder that
-    gets `adapter/` and `judge/`."""
+    examples: rows that tell which head is missed least, and the direction."""
 
     model: str
     adapter: Path
-    data: JudgeData
     block: int = Field(ge=0)
     rows: int = Field(3000, ge=10)
     faults: int = Field(0, ge=0)
@@ -78,12 +72,14 @@ class PoolingHeadConfig(StudyConfig):
     seed: int = 0
 
 
-def fitted_rows(config: PoolingHeadConfig, fmt: JudgeFormat) -> tuple[list[Rated], list[float]]:
+def fitted_rows(
+    config: PoolingHeadConfig, data: JudgeData, fmt: JudgeFormat
+) -> tuple[list[Rated], list[float]]:
     """What may be trained on, and each row's weight. `rating` is the graded score less its
     instruction's mean, or the rating less the mean of all."""
-    measured = excluded_queries(config.data, fmt)
+    measured = excluded_queries(data, fmt)
     own = OrderedConfig(split="validation", rival_rows=config.rows)
-    graded = read_outputs(config.data, own, fmt, Draws(1, config.seed)).fitted
+    graded = read_outputs(data, own, fmt, Draws(1, config.seed)).fitted
     rng, others = random.Random(config.seed), [row.response for row in graded]
     made = [
         replace(row, response=faulty(row.query, row.response, others, rng), rating=FAULTY)
@@ -91,7 +87,7 @@ def fitted_rows(config: PoolingHeadConfig, fmt: JudgeFormat) -> tuple[list[Rated
         if row.response.strip()
     ]
     for name in config.groups:
-        for group in read_groups(data_path(config.data, name)):
+        for group in read_groups(data_path(data, name)):
             mean = fmean(group.scores)
             made += [
                 Rated(group.source, group.line, group.query, response, score - mean)
@@ -99,9 +95,9 @@ def fitted_rows(config: PoolingHeadConfig, fmt: JudgeFormat) -> tuple[list[Rated
             ]
     rated = [
         row
-        for name in config.data.rated
-        for row in read_rated(data_path(config.data, name), fmt).rows
-        if not is_held_out(row.query, config.data.held_out)
+        for name in data.rated
+        for row in read_rated(data_path(data, name), fmt).rows
+        if not is_held_out(row.query, data.held_out)
     ]
     mean = fmean([row.rating for row in rated] or [0.0])
     weighed = [(row, 1.0) for row in graded] + [(row, config.made_weight) for row in made]
@@ -210,16 +206,16 @@ def write_head(
     return {f"{name}.{part}": getattr(own, part).weight for part in ("q_proj", "v_proj", "o_proj")}
 
 
-async def study(run: Study[PoolingHeadConfig]) -> str:
-    """Read the states, fit, write."""
+def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str:
+    """Read the states, fit, and write `adapter/` and `judge/` into the output folder. Return what
+    was fitted in words."""
     from transformers import AutoTokenizer
 
-    config = run.config
     judge = JudgeConfig(model=config.model)
     source = resolve(judge)
     name, wrapper = format_and_wrapper(judge)
     fmt, tokenizer = load_format(name), AutoTokenizer.from_pretrained(source.path)
-    rows, weighed = fitted_rows(config, fmt)
+    rows, weighed = fitted_rows(config, data, fmt)
 
     def reader() -> Any:
         model = _judge(source.path, config.adapter).bfloat16()
@@ -227,7 +223,7 @@ async def study(run: Study[PoolingHeadConfig]) -> str:
         model.model.norm = torch.nn.Identity()
         return lambda ids: mean_state(model, config.block, ids)
 
-    cache = config.output / "mean_states.npz"
+    cache = output / "mean_states.npz"
     states = kept_states(rating_prompts(rows, judge, source.path), cache, reader)
     weights, alpha = fit(states, rows, weighed)
     whole = _judge(source.path, config.adapter)
@@ -237,10 +233,10 @@ async def study(run: Study[PoolingHeadConfig]) -> str:
     direction = rating_direction(whole, config.block, builder, examples)
     scaled = torch.tensor(weights * config.strength, dtype=torch.float32)
     changed = write_head(whole, config.block, head, scaled, direction)
-    write_adapter(config.adapter, source.path, changed, config.output / "adapter")
-    merge_adapter(source.path, None, config.output / "adapter", tokenizer, config.output / "judge")
+    write_adapter(config.adapter, source.path, changed, output / "adapter")
+    merge_adapter(source.path, None, output / "adapter", tokenizer, output / "judge")
     told = f"block {config.block}, head {head}; ridge of strength {alpha:g} on {len(rows)} rows"
-    return f"{told}; adapter and judge: {config.output}"
+    return f"{told}; adapter and judge: {output}"
 
 
 def _judge(base: str, adapter: Path) -> Any:
@@ -250,9 +246,3 @@ def _judge(base: str, adapter: Path) -> Any:
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().eval()
     return model.requires_grad_(False)
-
-
-main = command(PoolingHeadConfig, study)
-
-if __name__ == "__main__":
-    sys.exit(main())

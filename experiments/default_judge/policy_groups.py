@@ -1,10 +1,8 @@
 """Groups with a weak policy's own responses, to train a judge's order on.
 
-    python -m experiments.policy_groups --config configs/policy_groups.yaml [--set key=value]
-
 Outputs of good systems do not show what a small policy does wrong. This samples the policy on two
 kinds of queries and writes groups of responses with scores, as `groups.files` of a judge's training
-reads them: on made questions, which a program checks, the policy's responses alone, ordered by
+reads them. On made questions, which a program checks, a group is the policy's responses ordered by
 their checks; on training instructions of the graded outputs, one response of the policy below
 outputs of the systems. The journal beside the output makes the same command go on after a kill.
 """
@@ -15,11 +13,12 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.config import PolicyConfig
+from autoj_reward.config import Block, PolicyConfig
 from autoj_reward.evaluate.graded import Graded, read_splits
 from autoj_reward.evaluate.labelled import JudgeData, data_path, pairs_of
 from autoj_reward.io.files import write_jsonl
@@ -27,9 +26,7 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.prompts.format import load_format
 from autoj_reward.training.groups import WORSE
 from experiments.compare.ablation.candidates import sampled_responses
-from experiments.compare.ablation.checkers import checks_of, grade, read_checkable
-from experiments.made_questions import made_questions
-from experiments.study import Study, StudyConfig, command
+from experiments.compare.ablation.checkers import Checkable, grade, read_checkable
 
 LOWEST = -4.0
 """The score of a response that fails every check; one that passes all has 0."""
@@ -37,30 +34,27 @@ LEAST = 0.2
 """The best grade of a group less its worst, at least."""
 
 
-class PolicyGroupsConfig(StudyConfig):
-    """data: as in the training. questions: made ones. instructions: graded ones, drawn. size:
-    responses of a group. unseen: query files that measure, whose queries are never made.
-    output: the file of groups."""
+class PolicyGroupsConfig(Block):
+    """questions: file of made questions with their checks. instructions: graded ones, drawn.
+    size: responses of a group. output: the file of groups."""
 
-    data: JudgeData
+    output: Path
     policy: PolicyConfig
-    questions: int = Field(400, ge=0)
+    questions: str
     instructions: int = Field(120, ge=0)
     size: int = Field(4, ge=2)
-    unseen: tuple[str, ...] = ()
     seed: int = 0
 
 
-def spread(row: dict[str, Any], sampled: Sampled, size: int) -> dict[str, Any] | None:
+def spread(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
     """A group of the policy's responses to one question: of the different ones the worst, the best
     and between them evenly; None where they are graded alike."""
-    checks = checks_of(row)
-    graded = sorted((grade(text, checks), text) for text in set(sampled.responses))
+    graded = sorted((grade(text, row.checks), text) for text in set(sampled.responses))
     if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
         return None
     chosen = [graded[round(k * (len(graded) - 1) / (size - 1))] for k in range(size)]
     return {
-        "query": row["query"],
+        "query": row.query,
         "responses": [text for _, text in chosen],
         "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen],
     }
@@ -81,23 +75,24 @@ def below(row: Graded, sampled: Sampled, size: int, rng: random.Random) -> dict[
     }
 
 
-async def make_groups(config: PolicyGroupsConfig) -> list[dict[str, Any]]:
-    """Sample the policy and make the groups of all queries."""
+async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
+    """Sample the policy, make the groups of all queries, and write them. Return what was written in
+    words."""
     rng = random.Random(config.seed)
-    unseen = {row.query for source in config.unseen for row in read_checkable(source).rows}
-    made = [r for r in made_questions(config.questions, config.seed) if r["query"] not in unseen]
-    graded = _training(config)
+    made = read_checkable(config.questions).rows
+    graded = _training(data) if config.instructions else []
     drawn = rng.sample(graded, min(config.instructions, len(graded)))
-    sampled = await _sampled(config, [*(r["query"] for r in made), *(r.query for r in drawn)])
-    found = [spread(row, own, config.size) for row in made if (own := sampled.get(row["query"]))]
+    sampled = await _sampled(config, [*(row.query for row in made), *(row.query for row in drawn)])
+    found = [spread(row, own, config.size) for row in made if (own := sampled.get(row.query))]
     found += [below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))]
-    return [group for group in found if group]
+    groups = [group for group in found if group]
+    write_jsonl(config.output, groups)
+    return f"{len(groups)} groups: {config.output}"
 
 
-def _training(config: PolicyGroupsConfig) -> list[Graded]:
+def _training(data: JudgeData) -> list[Graded]:
     """The graded instructions that may be trained on."""
-    data = config.data
-    if not config.instructions or data.graded.folder is None:
+    if data.graded.folder is None:
         return []
     pairs = pairs_of(data, data.compared, load_format("autoj-en"))
     folder, trained = data_path(data, data.graded.folder), (pair.query for pair in pairs)
@@ -112,16 +107,3 @@ async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mappin
         if not isinstance(answer, Sampled):
             print(f"left out: {query!r}: {answer}", file=sys.stderr)
     return {query: own for query, own in answers.items() if isinstance(own, Sampled)}
-
-
-async def study(run: Study[PolicyGroupsConfig]) -> str:
-    """Sample and write."""
-    groups = await make_groups(run.config)
-    write_jsonl(run.config.output, groups)
-    return f"{len(groups)} groups: {run.config.output}"
-
-
-main = command(PolicyGroupsConfig, study)
-
-if __name__ == "__main__":
-    sys.exit(main())

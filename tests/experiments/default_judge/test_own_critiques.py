@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from autoj_reward.evaluate.labelled import Rated, is_held_out, read_rated
+from autoj_reward.config import JudgeConfig
+from autoj_reward.evaluate.labelled import JudgeData, Rated, is_held_out, read_rated
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
-from experiments.own_critiques import choose, main
+from experiments.default_judge.own_critiques import OwnCritiquesConfig, choose, write_critiques
 
 FORMAT = load_format("autoj-en")
 ROW = Rated("f", 1, "Why?", "Because.", 4.0)
@@ -53,36 +53,21 @@ def test_no_critique_is_better_than_a_bad_one(judgement: Judgement) -> None:
     assert choose(ROW, [judgement], FORMAT, tolerance=2) is None
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_rows_that_may_be_trained_on_are_asked_and_written(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "response": f"r{n}", "rating": 1 + n % 9} for n in range(30)]
     (tmp_path / "rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pair = {"query": "q0", "response_1": "a", "response_2": "b", "label": 0}
     (tmp_path / "measure.jsonl").write_text(json.dumps(pair))
-    config = {
-        "data": {
-            "folder": str(tmp_path),
-            "rated": ["rated.jsonl"],
-            "held_out": 0.3,
-            "exclude": ["measure.jsonl"],
-        },
-        "judge": {
-            "kind": "fake",
-            "temperature": 0.7,
-            "script": {"ratings": {row["response"]: row["rating"] for row in rows}},
-        },
-        "output": str(tmp_path / "out/own.jsonl"),
-    }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
-    assert main(["--config", str(tmp_path / "run.yaml")]) == 0
+    data = JudgeData(
+        folder=tmp_path, rated=("rated.jsonl",), held_out=0.3, exclude=("measure.jsonl",)
+    )
+    script = {"ratings": {row["response"]: row["rating"] for row in rows}}
+    judge = JudgeConfig(kind="fake", temperature=0.7, script=script)
+    config = OwnCritiquesConfig(output=tmp_path / "out/own.jsonl", judge=judge)
+    said = await write_critiques(config, data)
     asked = [row for row in rows[1:] if not is_held_out(str(row["query"]), 0.3)]
-    assert f"{len(asked)} rows with a usable critique" in capsys.readouterr().out
-    found = read_rated(str(tmp_path / "out/own.jsonl"), FORMAT)
+    assert said.startswith(f"{len(asked)} of {len(asked)} rows with a usable critique")
+    found = read_rated(str(config.output), FORMAT)
     assert not found.bad
     assert [(r.query, r.rating) for r in found.rows] == [(r["query"], r["rating"]) for r in asked]
     assert all(row.judgement for row in found.rows)
-
-
-def test_a_wrong_config_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.yaml").write_text("samples: 0")
-    assert main(["--config", str(tmp_path / "run.yaml")]) == 1
-    assert "samples" in capsys.readouterr().err

@@ -1,41 +1,79 @@
-"""Fitting the small classifier: terms, a linear SVM, calibration and threshold.
+"""The scenario classifier that ships: terms, a linear SVM, calibration and threshold; its metrics.
 
 Everything is chosen within the training rows: strengths, calibration and threshold by
-cross-validation, in which each fold has terms and rarities of its own.
+cross-validation, in which each fold has terms and rarities of its own. The validation rows measure.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_matrix
 from sklearn.feature_selection import chi2
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
 from sklearn.svm import LinearSVC
 from tqdm import tqdm
 
+from autoj_reward.config import Block
+from autoj_reward.evaluate.intervals import Draws, Indices, Statistic, estimate_text, share
+from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.scenarios.features import Features, opening_terms, whole_terms, words_of
 from autoj_reward.scenarios.linear import (
     Calibration,
+    Classified,
     LinearClassifier,
     log_odds,
     probabilities,
 )
 from autoj_reward.scenarios.registry import OTHERS
-from experiments.scenario_classifier.config import ScenarioClassifierConfig
-from experiments.scenario_classifier.data import Labelled
-from experiments.scenario_classifier.figures import macro_f1
+from experiments.default_judge.scenario_data import Labelled, ScenarioRows, load
 
 THRESHOLDS = tuple(step / 100 for step in range(61))
 ABSENT = -10.0
 """Score of a scenario that a fold's training rows lack."""
+
+
+BINS = 10
+
+
+class ScenariosConfig(Block):
+    """The classifier.
+
+    max_terms: terms kept, those that depend most on the scenario (chi-squared). strengths: values
+        of C to choose from, by cross-validation within the training rows. bootstrap, seed: of the
+        95 % intervals; the seed is the SVM's too.
+    """
+
+    rows: ScenarioRows
+    max_terms: int = Field(20000, ge=1)
+    strengths: tuple[float, ...] = (0.3, 1.0, 3.0)
+    folds: int = Field(5, ge=2)
+    bootstrap: int = Field(1000, ge=1)
+    seed: int = 0
+
+
+def train(config: ScenariosConfig, data: JudgeData, folder: Path) -> str:
+    """Fit the classifier, save it into the folder, and return its metrics in words."""
+    rows, draws = load(config.rows, data), Draws(config.bootstrap, config.seed)
+    fitted = fit(rows.training, config)
+    fitted.classifier.save(folder)
+    told = [f"C {fitted.strength:g}, others below {fitted.classifier.others_below:g}"]
+    for name, own in (("held out", rows.validation), ("measured besides", rows.measured)):
+        if own:
+            answers = fitted.classifier.classify([row.query for row in own])
+            found = metrics([row.scenario for row in own], answers, draws)
+            told.append(f"{name}, {len(own)} rows: " + ", ".join(f"{k} {found[k]}" for k in found))
+    return "; ".join(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +85,7 @@ class Fitted:
     cross_validated: dict[float, float]
 
 
-def fit(rows: Sequence[Labelled], config: ScenarioClassifierConfig) -> Fitted:
+def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
     """A classifier of these rows."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
@@ -157,3 +195,47 @@ def _features(terms: Sequence[str], counts: Mapping[str, int], rows: int) -> Fea
 
 def _svm(strength: float, seed: int) -> LinearSVC:
     return LinearSVC(C=strength, class_weight="balanced", max_iter=20000, random_state=seed)
+
+
+def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
+    """The statistic that is the mean F1 of the scenarios among the rows' true ones, each alike."""
+    names = {name: k for k, name in enumerate(sorted({*truth, *said}))}
+    a, b = (np.array([names[name] for name in side]) for side in (truth, said))
+
+    def score(rows: Indices) -> float | None:
+        present = np.unique(a[rows])
+        if not present.size:
+            return None
+        return float(f1_score(a[rows], b[rows], labels=present, average="macro", zero_division=0))
+
+    return score
+
+
+def accuracy(truth: Sequence[str], said: Sequence[str]) -> Statistic:
+    """The statistic that is the share of rows whose scenario is right."""
+    return share([a == b for a, b in zip(truth, said, strict=True)])
+
+
+def metrics(truth: Sequence[str], said: Sequence[Classified], draws: Draws) -> dict[str, str]:
+    """Accuracy and macro-F1 with 95 % bootstrap intervals, and the calibration of the most probable
+    scenario, whatever the threshold makes of it."""
+    named = [answer.scenario for answer in said]
+    confidence = np.array([answer.confidence for answer in said])
+    right = np.array([a == b.best for a, b in zip(truth, said, strict=True)], dtype=float)
+    return {
+        "accuracy": estimate_text(asdict(draws.over(accuracy(truth, named), len(truth)))),
+        "macro-F1": estimate_text(asdict(draws.over(macro_f1(truth, named), len(truth)))),
+        "calibration error": f"{calibration_error(right, confidence):.3f}",
+        "mean confidence": f"{confidence.mean():.3f}",
+        "most probable right": f"{right.mean():.3f}",
+    }
+
+
+def calibration_error(right: NDArray[np.float64], confidence: NDArray[np.float64]) -> float:
+    """Expected calibration error over ten bins of equal width, 0..1."""
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = [
+        abs(float(right[bins == b].mean() - confidence[bins == b].mean())) * (bins == b).mean()
+        for b in np.unique(bins)
+    ]
+    return float(sum(gaps))

@@ -1,7 +1,5 @@
 """Critiques in the judge's own words, to go on training with: rejection sampling by the reference.
 
-    python -m experiments.own_critiques --config configs/own_critiques.yaml [--set key=value]
-
 A judge that learned its rating slot behind another's critiques reads more out of them than its own
 contain. This samples the judge on its training rows, keeps of each row the critique that ended well
 and came nearest to the reference rating, and writes it with the reference as its rating: training
@@ -11,15 +9,15 @@ journal beside the output makes the same command go on after a kill.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from autoj_reward.client.judging import judging
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import Block, JudgeConfig
 from autoj_reward.evaluate.labelled import (
     JudgeData,
     Rated,
@@ -35,26 +33,24 @@ from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement
-from experiments.critique_health import examine
-from experiments.study import Study, StudyConfig, command
+from experiments.compare.critique_health import examine
 
 
-class OwnCritiquesConfig(StudyConfig):
-    """data, held_out and exclude: as in the training. samples: critiques a row. tolerance: how far
-    a critique's own rating may be from the reference, in ratings. rows: at most so many.
-    output: the file of them."""
+class OwnCritiquesConfig(Block):
+    """samples: critiques a row. tolerance: how far a critique's own rating may be from the
+    reference, in ratings. output: the file of them."""
 
-    data: JudgeData
+    output: Path
     judge: JudgeConfig
     samples: int = Field(2, ge=1, le=64)
     tolerance: float = Field(2.0, ge=0)
-    rows: int | None = Field(None, ge=1)
 
 
-async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
-    """Ask the judge and choose; a row of the published form for each that had a usable one."""
+async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
+    """Ask the judge, choose, and write a row of the published form for each that had a usable one.
+    Return what was written in words."""
     fmt = load_format(format_and_wrapper(config.judge)[0])
-    rows = training_rows(config, fmt)
+    rows = training_rows(data, fmt)
     items = [
         JudgeInput(row.query, (row.response,), n) for row in rows for n in range(config.samples)
     ]
@@ -64,19 +60,20 @@ async def sample(config: OwnCritiquesConfig) -> list[dict[str, Any]]:
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
     found = (choose(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True))
-    return [row for row in found if row]
+    usable = [row for row in found if row]
+    write_jsonl(config.output, usable)
+    return f"{len(usable)} of {len(rows)} rows with a usable critique: {config.output}"
 
 
-def training_rows(config: OwnCritiquesConfig, fmt: JudgeFormat) -> list[Rated]:
+def training_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
     """The rated rows that may be trained on."""
-    measured = excluded_queries(config.data, fmt)
-    rows = [
+    measured = excluded_queries(data, fmt)
+    return [
         row
-        for name in config.data.rated
-        for row in read_rated(data_path(config.data, name), fmt).rows
-        if not is_held_out(row.query, config.data.held_out) and row.query not in measured
+        for name in data.rated
+        for row in read_rated(data_path(data, name), fmt).rows
+        if not is_held_out(row.query, data.held_out) and row.query not in measured
     ]
-    return rows[: config.rows]
 
 
 def choose(
@@ -100,16 +97,3 @@ def choose(
     _, start, text = min(usable)
     target = text[:start] + f"{row.rating:g}" + text[start:].lstrip("0123456789.")
     return {"usrmsg": prompt, "target_output": target.rstrip(), "pred_score": f"{row.rating:g}"}
-
-
-async def study(run: Study[OwnCritiquesConfig]) -> str:
-    """Sample and write."""
-    rows = await sample(run.config)
-    write_jsonl(run.config.output, rows)
-    return f"{len(rows)} rows with a usable critique: {run.config.output}"
-
-
-main = command(OwnCritiquesConfig, study)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,32 +6,37 @@ import random
 from pathlib import Path
 
 import pytest
-import yaml
 
-from autoj_reward.evaluate.graded import GRADER, Graded, Output
+from autoj_reward.config import PolicyConfig
+from autoj_reward.evaluate.graded import GRADER, Graded, GradedData, Output
+from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.journal import Sampled
 from autoj_reward.training.groups import WORSE
-from experiments.compare.ablation.checkers import KINDS, read_checkable
-from experiments.made_questions import made_questions
-from experiments.policy_groups import LOWEST, below, main, spread
+from experiments.compare.ablation.checkers import KINDS, Checkable, checks_of, read_checkable
+from experiments.default_judge.policy_groups import (
+    LOWEST,
+    PolicyGroupsConfig,
+    below,
+    spread,
+    write_groups,
+)
 
+NAMES = ("made_questions", "checkable")
 CHECKS = [{"kind": "number", "value": 7}]
-ROW = {"query": "3 + 4?", "kind": "arithmetic", "checks": CHECKS}
+QUESTION = {"query": "3 + 4?", "kind": "arithmetic", "checks": CHECKS}
+ROW = Checkable(1, "3 + 4?", "arithmetic", checks_of(QUESTION))
 
 
 def said(*responses: str) -> Sampled:
     return Sampled(responses, (None,) * len(responses), (True,) * len(responses), 1)
 
 
-def test_made_questions_are_different_checkable_and_not_those_that_measure(tmp_path: Path) -> None:
-    rows = made_questions(400, 0)
-    assert rows == made_questions(400, 0)
-    (tmp_path / "made.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    read = read_checkable(str(tmp_path / "made.jsonl"))
-    assert not read.bad
-    assert {row.kind for row in read.rows} == set(KINDS)
-    measuring = {row.query for row in read_checkable("experiments/data/checkable.jsonl").rows}
-    assert len({row["query"] for row in rows} - measuring) == 400
+def test_the_made_questions_are_checkable_and_not_those_that_measure() -> None:
+    made, measuring = (read_checkable(f"experiments/data/{name}.jsonl") for name in NAMES)
+    assert not made.bad
+    queries = {row.query for row in made.rows}
+    assert len(queries - {row.query for row in measuring.rows}) == len(made.rows) == 320
+    assert {row.kind for row in made.rows} == set(KINDS)
 
 
 def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
@@ -63,7 +68,7 @@ def test_the_policys_response_is_below_the_systems() -> None:
     assert below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_groups_of_both_kinds_are_written(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "preferences.jsonl.gz", "wt") as preferences:
         for n in range(3):
             own = {"annotator": GRADER, "instruction": "Q", "second": f"s{n}", "preference": 0.1}
@@ -71,14 +76,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
         outputs = {f"s{n}": f"Output {n}." for n in range(3)}
         texts.write(json.dumps({"instruction": "Q", "outputs": outputs}) + "\n")
-    config = {
-        "data": {"graded": {"folder": str(tmp_path), "test": 0, "validation": 0}},
-        "policy": {"kind": "fake", "n": 4, "script": {}},
-        "questions": 8,
-        "output": str(tmp_path / "out/groups.jsonl"),
-    }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
-    assert main(["--config", str(tmp_path / "run.yaml")]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "out/groups.jsonl").read_text().splitlines()]
-    assert f"{len(rows)} groups" in capsys.readouterr().out
-    assert rows[-1]["query"] == "Q" and len(rows[-1]["responses"]) == 4
+    # The scripted policy's answer k has 4 + k words and a slash.
+    words = QUESTION | {"checks": [{"kind": "words", "low": 4, "high": 4}]}
+    (tmp_path / "made.jsonl").write_text(json.dumps(words) + "\n")
+    config = PolicyGroupsConfig(
+        output=tmp_path / "out/groups.jsonl",
+        policy=PolicyConfig(kind="fake", n=4),
+        questions=str(tmp_path / "made.jsonl"),
+    )
+    graded = GradedData(folder=str(tmp_path), test=0, validation=0)
+    assert (await write_groups(config, JudgeData(graded=graded))).startswith("2 groups: ")
+    made, below_systems = map(json.loads, config.output.read_text().splitlines())
+    assert made["query"] == "3 + 4?" and made["scores"] == sorted(made["scores"])
+    assert below_systems["query"] == "Q" and len(below_systems["responses"]) == 4
