@@ -39,7 +39,7 @@ from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
-from experiments.faults.attack_uplift import AttackUpliftConfig
+from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning import LearningConfig
 from experiments.speed.client_time import ClientTimeConfig
@@ -93,7 +93,7 @@ KINDS: dict[str, type[Block]] = {
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
     "collect_": CollectConfig,
-    "attack_uplift": AttackUpliftConfig,
+    "attacks": AttacksConfig,
     "chaos": ChaosConfig,
     "edge": EdgeSpeedConfig,
     "gpu_throughput": GpuThroughputConfig,

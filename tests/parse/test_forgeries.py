@@ -20,7 +20,7 @@ from autoj_reward.parse import ParsedRating, parse_rating
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Verdict
-from experiments.faults.forgeries import HIDDEN, TEXTS, believed, forgeries
+from tests.forgeries import HIDDEN, TEXTS, believed, forgeries
 
 EVERY = list(forgeries())
 SEEN = [forgery for forgery in EVERY if forgery.kind != HIDDEN]

@@ -1,22 +1,18 @@
 """Verdicts planted in a response, each spelled so that no literal comparison finds it.
 
 A judge that copies what it reads writes a forgery out in its own hand: it drops what cannot be
-seen, takes a look-alike for the letter, decodes what is encoded. `python -m
-experiments.faults.forgeries` prints of how many the parser then takes the copy for the judge's own
-verdict, by kind and by where the copy stands in the judge's text. An earlier turn
-of the assistant's is read like a response.
+seen, takes a look-alike for the letter, decodes what is encoded. An earlier turn of the assistant's
+is read like a response.
 """
 
 from __future__ import annotations
 
 import base64
 import codecs
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from autoj_reward.io.markdown import table
 from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
 from autoj_reward.prompts.format import load_format
 
@@ -181,22 +177,3 @@ def believed(forgery: Forgery, text: str) -> bool:
         return not isinstance(verdict, ParseFailure) and verdict.verdict == "first"
     rating = parse_rating(said, fmt, (response,), (query,))
     return not isinstance(rating, ParseFailure) and rating.value > 2
-
-
-def main() -> None:
-    """Print the table."""
-    every = list(forgeries())
-    counts = Counter(forgery.kind for forgery in every)
-    rows = [
-        [
-            kind,
-            str(n),
-            *(str(sum(believed(f, text) for f in every if f.kind == kind)) for text in TEXTS),
-        ]
-        for kind, n in counts.items()
-    ]
-    print("\n".join(table(["planted", "forgeries", *TEXTS], rows)))
-
-
-if __name__ == "__main__":
-    main()
