@@ -45,14 +45,12 @@ class Material:
 
     rated: held-out rated responses, which measure. training: the others, for rivals to fit.
     pairs: the test pairs (Eval-P). validation: held-out pairs, for the tie threshold only.
-    sampled: critiques a response of the variant that samples.
     """
 
     rated: tuple[Rated, ...] = ()
     training: tuple[Rated, ...] = ()
     pairs: tuple[Compared, ...] = ()
     validation: tuple[Compared, ...] = ()
-    sampled: int = 1
     draws: Draws = field(default_factory=Draws)
 
     def estimate(self, statistic: Statistic, groups: Sequence[Hashable]) -> dict[str, Any]:
@@ -98,7 +96,6 @@ def read_material(
         validation=_chained(
             [r for r in rows if held(r) and r.query not in barred][:limit] for rows in compared
         ),
-        sampled=config.critiques,
         draws=config.draws,
     )
     return material, bad
@@ -132,13 +129,12 @@ def verdicts(
     }
 
 
-def alone_inputs(material: Material, samples: int = 1) -> list[JudgeInput]:
-    """Every response of a pair alone, `samples` times, test pairs before those of validation."""
+def alone_inputs(material: Material) -> list[JudgeInput]:
+    """Every response of a pair alone, test pairs before those of validation."""
     return [
-        JudgeInput(row.query, (response,), sample)
+        JudgeInput(row.query, (response,))
         for row in (*material.pairs, *material.validation)
         for response in row.responses
-        for sample in range(samples)
     ]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import Field
-
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig
 from autoj_reward.evaluate.labelled import JudgeData
@@ -24,14 +22,11 @@ class PanelConfig(ResampledConfig):
     data: rated responses and human-labelled pairs; the tie threshold is searched on the held-out
         pairs. eval_p: the labelled pairs that measure comparisons, a path like those in data.
         Null: none.
-    critiques, temperature: of the variant that samples.
     """
 
     data: JudgeData = JudgeData()
     eval_p: str | None = None
     judge: JudgeConfig = JudgeConfig()
-    critiques: int = Field(4, ge=0, le=64)
-    temperature: float = Field(0.7, gt=0)
 
     @property
     def format(self) -> JudgeFormat:
@@ -40,12 +35,8 @@ class PanelConfig(ResampledConfig):
 
     @property
     def variants(self) -> dict[str, JudgeConfig]:
-        """The judge without a critique, with a greedy one, and with several sampled ones."""
-        sampled = {"critique": True, "critiques": self.critiques, "temperature": self.temperature}
-        found = {"direct": greedy(self.judge, critique=False), "greedy": greedy(self.judge)}
-        if self.critiques:
-            found["sampled"] = self.judge.model_copy(update=sampled)
-        return found
+        """The judge without a critique, and with a greedy one."""
+        return {"direct": greedy(self.judge, critique=False), "greedy": greedy(self.judge)}
 
 
 def greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:

@@ -37,9 +37,8 @@ ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))
 FOLDS = 5
 SAVE_EVERY = 64
 Reader = Callable[[list[int]], NDArray[np.float32]]
-RANDOM_AGREEMENT, RANDOM_STRICT, RANDOM_CONSISTENCY = 1 / 3, 1 / 9, 1 / 3
-"""Verdicts drawn uniformly from three, computed: one order matches the label; both orders do; both
-orders agree."""
+RANDOM_AGREEMENT = 1 / 3
+"""Of verdicts drawn uniformly from three, computed."""
 
 
 @dataclass(frozen=True, slots=True)

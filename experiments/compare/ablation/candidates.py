@@ -16,7 +16,6 @@ from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.ablation.checkers import Checkable, grade, read_checkable
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
-from experiments.compare.ablation.policies import PolicySample
 from experiments.compare.ablation.rewards import Group
 from experiments.compare.panel import ask
 from rollouts.best_of_n.sampler import sample_missing
@@ -70,7 +69,6 @@ async def put_graded(
     run: Run,
     rows: Sequence[Checkable],
     sampled: Mapping[str, Sampled | str],
-    drawn: Mapping[str, Sequence[PolicySample]],
     bad: list[BadRow],
     journal: Journal,
 ) -> None:
@@ -81,9 +79,6 @@ async def put_graded(
         for row, answer in answered
         if isinstance(answer, Sampled)
         for response in answer.responses
-    ]
-    said += [
-        (own.query, text) for policy in drawn.values() for own in policy for text in own.responses
     ]
     gold = await _gold(run.config, rows, said, journal)
     for row, answer in answered:
@@ -107,10 +102,6 @@ async def put_graded(
             f"{run.config.queries}: {len(run.groups)} queries with graded candidates, and an "
             "interval over queries needs two"
         )
-    for name, policy in drawn.items():
-        run.policies[name] = [
-            (own, tuple(gold[own.query, text] for text in own.responses)) for own in policy
-        ]
 
 
 async def _gold(

@@ -6,14 +6,12 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from autoj_reward.config import PolicyConfig
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.ablation.candidates import put_graded, read_rows, sampled_responses
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
-from experiments.compare.ablation.policies import sample_policy
 from experiments.compare.ablation.rewards import KNOWN
 from experiments.compare.material import Material, alone_inputs, read_material
 from experiments.compare.panel import ask
@@ -34,12 +32,7 @@ async def gather(
         asked = rows.rows[:limit]
         queries = [row.query for row in asked]
         responses = await sampled_responses(config.policy, queries, journal)
-        drawn = {
-            name: sample_policy(name, _trained(config, folder), config.policy, queries, journal)
-            for name, folder in config.policies.items()
-            if "policies" in parts
-        }
-        await put_graded(gathered, asked, responses, drawn, bad, journal)
+        await put_graded(gathered, asked, responses, bad, journal)
         for name, inputs in _inputs(gathered).items():
             own = config.judges[name]
             new = len(set(inputs) - journal.get(judge_name(own), inputs).keys())
@@ -59,12 +52,6 @@ def _material(
     return read_material(own, config.format, limit)
 
 
-def _trained(config: RewardAblationConfig, folder: str) -> PolicyConfig:
-    return config.policy.model_copy(
-        update={"model": folder, "revision": None, "n": config.policy_samples}
-    )
-
-
 def _inputs(run: Run) -> dict[str, list[JudgeInput]]:
     """All that each judge is asked, in the order of the config's judges."""
     config = run.config
@@ -73,10 +60,6 @@ def _inputs(run: Run) -> dict[str, list[JudgeInput]]:
         asked = found.get(own.judge, [])
         if own.part in run.parts:
             asked += run.inputs(own)
-            if not own.costly:
-                trained = [sample for policy in run.policies.values() for sample, _ in policy]
-                asked += [JudgeInput(s.query, (text,)) for s in trained for text in s.responses]
-        if "eval_p" in run.parts and own.view != "verdict":
-            k = config.samples.get(own.judge, 1)
-            asked += alone_inputs(run.costly_material if own.costly else run.material, k)
+        if "eval_p" in run.parts and not own.costly:
+            asked += alone_inputs(run.material)
     return {name: list(dict.fromkeys(inputs)) for name, inputs in found.items() if inputs}

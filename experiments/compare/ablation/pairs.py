@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from autoj_reward.evaluate.intervals import difference, share
-from autoj_reward.evaluate.labelled import Compared
 from autoj_reward.evaluate.metrics import agrees
 from experiments.compare.ablation.bias import log_length
-from experiments.compare.ablation.rewards import POINTWISE, rated
+from experiments.compare.ablation.rewards import KNOWN, rated
 from experiments.compare.material import Material, Values, alone, alone_inputs
 from experiments.compare.panel import Answers
 
 
-def some(material: Material, count: int, seed: int) -> Material:
-    """At most `count` test pairs and as many for validation, drawn at random, in their order."""
-
-    def drawn(rows: Sequence[Compared]) -> tuple[Compared, ...]:
-        if len(rows) <= count:
-            return tuple(rows)
-        kept = np.random.default_rng(seed).choice(len(rows), size=count, replace=False)
-        return tuple(rows[i] for i in sorted(kept))
-
-    pairs, validation = drawn(material.pairs), drawn(material.validation)
-    return replace(material, pairs=pairs, validation=validation)
-
-
 def pair_values(
-    material: Material, reward: str, answers: Mapping[str, Answers], samples: int, seed: int
+    material: Material, reward: str, answers: Mapping[str, Answers], seed: int
 ) -> list[float | None]:
     """The reward of every response, in the order of `alone_inputs`."""
     rows = [(item.query, item.responses[0]) for item in alone_inputs(material)]
@@ -39,8 +24,8 @@ def pair_values(
         return [log_length(response) for _, response in rows]
     if reward == "random":
         return [float(value) for value in np.random.default_rng(seed).random(len(rows))]
-    own = POINTWISE[reward]
-    return [rated(own, *row, answers[own.judge], samples) for row in rows]
+    own = KNOWN[reward]
+    return [rated(own, *row, answers[own.judge]) for row in rows]
 
 
 def measure_pairs(

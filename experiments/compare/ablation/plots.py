@@ -38,21 +38,10 @@ def _over_lines(
     """Lines and points by name, and the names of those that show a proxy."""
     lines: dict[str, list[tuple[float, float]]] = {}
     proxies = []
-    sd = found["gold_figures"]["sd"]
     for name, own in found["over_optimization"].items():
         for kind, key in (("gold", "gold_sd"), ("proxy", "proxy")):
             points = [(p["kl"], p[key]["value"]) for p in own["points"] if p[key]]
             if points:
                 lines[f"{PROXY[name]} {kind}"] = points
                 proxies += [f"{PROXY[name]} {kind}"] * (kind == "proxy")
-    for policy, own in found.get("policies", {}).items():
-        kl = own["kl"]["value"]
-        if kl is None:
-            continue
-        if sd > 0 and own["gold"]["value"] is not None:
-            lines[f"{policy} gold"] = [(kl, own["gold"]["value"] / sd)]
-        for name, gain in own["proxies"].items():
-            if gain["value"] is not None:
-                lines[f"{PROXY[name]} proxy of {policy}"] = [(kl, gain["value"])]
-                proxies.append(f"{PROXY[name]} proxy of {policy}")
     return lines, proxies

@@ -3,13 +3,10 @@
     python -m experiments.compare.judge_quality --config configs/judge_quality.yaml
 
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
-`single_k` (k sampled critiques), `base` (the untuned rival), `pairwise` (both orders), `pointwise`
-(pairs by expected rating), `rivals` (predictors that are no judge) and `ordered` (how judge and
-rivals order the outputs of many systems to one instruction). Every judgement is in the output
-folder's journal before it is used, so the same command goes on where it stopped, and a part that
-was judged costs nothing in another run. Whether criteria by scenario help the judge is the same
-study beside itself, in another output, with `--set judge.criteria=auto` and
-`--set judge.format=experiments/compare/judge_quality/with_criteria`.
+`base` (the untuned rival), `pointwise` (pairs by expected rating), `rivals` (predictors that are
+no judge) and `ordered` (how judge and rivals order the outputs of many systems to one instruction).
+Every judgement is in the output folder's journal before it is used, so the same command goes on
+where it stopped, and a part that was judged costs nothing in another run.
 Results, after each judge: quality.json, quality.md; with `ordered` quality-best-of-n.svg.
 """
 

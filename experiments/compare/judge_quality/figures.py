@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.evaluate.intervals import difference
-from autoj_reward.evaluate.metrics import correlation, joint, spearman
+from autoj_reward.evaluate.metrics import correlation, spearman
 from experiments.compare.material import CORRELATIONS, Material, Values, ratings, verdicts
-from experiments.compare.rivals import (
-    RANDOM_AGREEMENT,
-    RANDOM_CONSISTENCY,
-    RANDOM_STRICT,
-    Prediction,
-    common_label,
-    longer,
-)
+from experiments.compare.rivals import Prediction, common_label, longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +36,12 @@ def rival_figures(material: Material, found: Mapping[str, Prediction], why: str)
             del rated[name]["mae"]  # characters are no rating
     figures: dict[str, Any] = {"rated": rated, "missing": why, "pairs": {}}
     if material.pairs:
-        figures["pairs"] = {
-            "longer": verdicts(material, material.pairs, longer(material.pairs)),
-            "random": {
-                "agreement": RANDOM_AGREEMENT,
-                "strict": RANDOM_STRICT,
-                "consistency": RANDOM_CONSISTENCY,
-            },
-        }
+        longest = verdicts(material, material.pairs, longer(material.pairs))
+        figures["pairs"] = {"longer": longest}
     if material.pairs and material.validation:
         label = common_label(material.validation)
-        always, strict = (
-            verdicts(material, material.pairs, [verdict] * len(material.pairs))
-            for verdict in (label, joint(label, label))
-        )
-        figures["pairs"]["constant"] = {"label": label.value, **always, "strict": strict}
+        always = verdicts(material, material.pairs, [label] * len(material.pairs))
+        figures["pairs"]["constant"] = {"label": label.value, **always}
     return Measured(figures, {name: list(made.values) for name, made in found.items()})
 
 
@@ -67,11 +51,11 @@ def comparisons(
     """Paired differences between parts, as far as they are measured.
 
     against: the judge's view with the highest Spearman correlation, less each rival. It was picked
-    on the rows that measure it, which flatters it. sampled: k critiques less the greedy one.
+    on the rows that measure it, which flatters it.
     """
     views = {
         f"{part} {view}": values
-        for part in ("single", "single_direct", "single_k")
+        for part in ("single", "single_direct")
         for view, values in predictions.get(part, {}).items()
     }
     known = {name: r for name, v in views.items() if (r := _spearman(material, v)) is not None}
@@ -84,11 +68,6 @@ def comparisons(
             name: paired(material, views[best], values)
             for name, values in others.items()
             if best and values
-        },
-        "sampled": {
-            view: paired(material, predictions["single_k"][view], predictions["single"][view])
-            for view in ("rating", "expected")
-            if {"single", "single_k"} <= predictions.keys()
         },
     }
 

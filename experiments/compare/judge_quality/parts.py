@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.evaluate.intervals import share
-from autoj_reward.evaluate.metrics import consistent, pointwise_verdicts, position
+from autoj_reward.evaluate.metrics import pointwise_verdicts
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
-from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 from experiments.compare.critique_health import examine, summarise
 from experiments.compare.judge_quality.figures import Measured
 from experiments.compare.material import (
@@ -42,25 +41,19 @@ class Part:
     pairs: bool = False
 
 
-def _single_inputs(material: Material, critiques: int = 1) -> list[JudgeInput]:
-    return [
-        JudgeInput(row.query, (row.response,), sample)
-        for row in material.rated
-        for sample in range(critiques)
-    ]
+def _single_inputs(material: Material) -> list[JudgeInput]:
+    return [JudgeInput(row.query, (row.response,)) for row in material.rated]
 
 
 def _measure_direct(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
 ) -> Measured:
-    """Ratings of single responses, k judgements a row."""
-    k = len(judgements) // len(material.rated)
-    rows = [mean_of_critiques(judgements[n : n + k]) for n in range(0, len(judgements), k)]
-    predictions = {view: [j.view(view) for j in rows] for view in ("rating", "expected")}
-    counts = Counter(j.rating.value for j in rows if j.rating)
+    """Ratings of single responses."""
+    predictions = {view: [j.view(view) for j in judgements] for view in ("rating", "expected")}
+    counts = Counter(j.rating.value for j in judgements if j.rating)
     figures = {
-        "rows": len(rows),
-        "abstained": sum(not j.ok for j in rows),
+        "rows": len(judgements),
+        "abstained": sum(not j.ok for j in judgements),
         "outcomes": _outcomes(judgements),
         **{view: ratings(material, material.rated, v) for view, v in predictions.items()},
         "histogram": {f"{value:g}": counts[value] for value in sorted(counts)},
@@ -72,43 +65,15 @@ def _measure_single(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
 ) -> Measured:
     """Ratings with their critiques, beside the health of the reference critiques."""
-    direct = _measure_direct(material, fmt, judgements)
-    inputs = _single_inputs(material, len(judgements) // len(material.rated))
+    direct, inputs = _measure_direct(material, fmt, judgements), _single_inputs(material)
     known = [
         examine(row.judgement, _prompt(item, fmt))
-        for row, item in zip(material.rated, _single_inputs(material), strict=True)
+        for row, item in zip(material.rated, inputs, strict=True)
         if row.judgement
     ]
     texts = _texts(material, fmt, inputs, judgements)
     figures = direct.figures | texts | {"reference_health": summarise(known)}
     return Measured(figures, direct.predictions)
-
-
-def _pair_inputs(material: Material) -> list[JudgeInput]:
-    return [
-        JudgeInput(row.query, order)
-        for row in material.pairs
-        for order in (row.responses, row.responses[::-1])
-    ]
-
-
-def _measure_pairs(
-    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
-) -> Measured:
-    """Comparisons of the test pairs, each in both orders."""
-    orders = list(zip(judgements[::2], judgements[1::2], strict=True))
-    found = [swap_consistent(*order).verdict for order in orders]
-    queries = [row.query for row in material.pairs]
-    figures = {
-        "rows": len(found),
-        "abstained": found.count(Verdict.FAILED),
-        "outcomes": _outcomes(judgements),
-        **_texts(material, fmt, _pair_inputs(material), judgements),
-        **verdicts(material, material.pairs, found),
-        "consistency": material.estimate(share(consistent(found)), queries),
-        "position": asdict(position([(a.verdict, b.verdict) for a, b in orders])),
-    }
-    return Measured(figures)
 
 
 def _measure_alone(
@@ -163,10 +128,8 @@ def _outcomes(judgements: Sequence[Judgement]) -> dict[str, int]:
 
 JUDGED = {
     "single": Part("greedy", _single_inputs, _measure_single),
-    "pairwise": Part("greedy", _pair_inputs, _measure_pairs, pairs=True),
     "single_direct": Part("direct", _single_inputs, _measure_direct),
     "pointwise": Part("direct", alone_inputs, _measure_alone, pairs=True),
-    "single_k": Part("sampled", lambda m: _single_inputs(m, m.sampled), _measure_single),
     "base": Part("base", _single_inputs, _measure_single),
 }
 """The parts that ask a judge; those of one judge stand together, since it is started once."""

@@ -6,20 +6,19 @@ from typing import Any
 
 from autoj_reward.io.markdown import Table
 from experiments.compare.judge_quality.ordered_report import ordered_sections
+from experiments.compare.rivals import RANDOM_AGREEMENT
 from experiments.tables import report, tabled
 
 PUBLISHED = {
     "agreement": 0.5496,
-    "consistency": 0.8341,
     "pearson": 0.57,
     "spearman": 0.55,
 }
-"""Auto-J 13B (arXiv 2310.05470): agreement and consistency on all 1,392 rows of Eval-P as released
-with the model, and Table 2 (correlations with GPT-4's ratings of best-of-N responses)."""
+"""Auto-J 13B (arXiv 2310.05470): agreement on all 1,392 rows of Eval-P as released with the model,
+and Table 2 (correlations with GPT-4's ratings of best-of-N responses)."""
 RATED = {
     "single": "judge, with critique",
     "single_direct": "judge, without critique",
-    "single_k": "judge, {k} sampled critiques",
     "base": "untuned base, with critique",
 }
 RIVALS = {
@@ -28,17 +27,15 @@ RIVALS = {
     "length": "length of the response",
     "constant": "constant (mean training rating)",
 }
-COMPARING = {"pairwise": "judge, comparing"}
 RATINGS_NOTE = (
     "Correlation with the reference rating on held-out rows, [95 % interval], n rows; MAE is the "
     "mean absolute error in rating points. Rows where a judge abstained are left out of its line "
     "and counted as abstained. A constant has no correlation. Published figures are on other rows."
 )
 PAIRS_NOTE = (
-    "Agreement by the strict rule: both orders give the same verdict and it is the human label; "
-    "failed comparisons count against it. Lines that look at each response alone have no order. "
-    "First shown: share of the verdicts, ties aside, that name the response shown first (0.5 is no "
-    "preference). Published figures are for all 1,392 rows of Eval-P."
+    "Agreement with the human label of verdicts by each response alone; failed judgements count "
+    "against it. Published: comparisons, both orders with the same verdict, on all 1,392 rows of "
+    "Eval-P."
 )
 DIFFERENCES_NOTE = (
     "First less second on the same rows, from paired resamples. The judge's view is the one with "
@@ -73,10 +70,8 @@ def render_quality(found: dict[str, Any]) -> str:
 
 def _measured(found: dict[str, Any], names: dict[str, str]) -> list[dict[str, Any]]:
     """The figures of the named parts that were measured, with their names in words."""
-    k, parts = found["config"]["critiques"], found["parts"]
-    return [
-        {"name": name.format(k=k)} | parts[part] for part, name in names.items() if part in parts
-    ]
+    parts = found["parts"]
+    return [{"name": name} | parts[part] for part, name in names.items() if part in parts]
 
 
 def _ratings(found: dict[str, Any]) -> Table:
@@ -115,7 +110,7 @@ def _parsed(found: dict[str, Any]) -> Table:
     }
     rows = [
         own | {"counts": _counts(own["outcomes"])}
-        for own in _measured(found, RATED | COMPARING)
+        for own in _measured(found, RATED)
         if "parsed" in own
     ]
     return tabled(rows, columns)
@@ -124,10 +119,6 @@ def _parsed(found: dict[str, Any]) -> Table:
 def _pairs(found: dict[str, Any]) -> Table:
     parts = found["parts"]
     rows: list[dict[str, Any]] = []
-    if both := parts.get("pairwise"):
-        place = both["position"]["first_share"]
-        shown = "undefined" if place is None else f"{place:.3f}"
-        rows.append(both | {"rater": "judge, comparing, both orders", "shown": shown})
     if alone := parts.get("pointwise"):
         name = (
             f"judge, each rated alone (expected rating, tie up to {alone['threshold']:.2f}, "
@@ -138,28 +129,21 @@ def _pairs(found: dict[str, Any]) -> Table:
     if rivals:
         rows.append(rivals["longer"] | {"rater": "longer response"})
     if fixed := rivals.get("constant"):
-        always = f"constant ({fixed['label']}, the most frequent on validation)"
-        rows.append(fixed | {"rater": f"{always}, one order"})
-        rows.append(fixed["strict"] | {"rater": f"{always}, as shown in both orders"})
-    nothing = {"consistency": None, "shown": None, "abstained": None}
+        rater = f"constant ({fixed['label']}, the most frequent on validation)"
+        rows.append(fixed | {"rater": rater})
     columns = {
         "rater": "{rater}",
         "agreement": "{agreement}",
-        "consistency": "{consistency}",
-        "first shown": "{shown}",
         "n": "{agreement[n]}",
         "failed": "{abstained}",
         "verdicts": "{counts}",
     }
-    table = tabled([nothing | row | {"counts": _counts(row["verdicts"])} for row in rows], columns)
+    told = [{"abstained": None} | row | {"counts": _counts(row["verdicts"])} for row in rows]
+    table = tabled(told, columns)
     if rivals:
-        chance = {key: f"{share:.3f}" for key, share in rivals["random"].items()}
-        both_orders = (chance["strict"], chance["consistency"], "0.500")
-        table.append(("random, one order (computed)", chance["agreement"], *[""] * 5))
-        table.append(("random, both orders (computed)", *both_orders, "", "", ""))
+        table.append(("random (computed)", f"{RANDOM_AGREEMENT:.3f}", "", "", ""))
     if rows:
-        figures = (f"{PUBLISHED['agreement']:.4f}", f"{PUBLISHED['consistency']:.4f}")
-        table.append(("Auto-J 13B, published", *figures, "", "1392", "", ""))
+        table.append(("Auto-J 13B, published", f"{PUBLISHED['agreement']:.4f}", "1392", "", ""))
     return table
 
 
@@ -167,10 +151,6 @@ def _differences(found: dict[str, Any]) -> Table:
     own = found["comparisons"]
     best = f"judge: {own['best_view']}"
     rows = [{"first": best, "second": name} | gap for name, gap in own["against"].items()]
-    rows += [
-        {"first": f"single_k {view}", "second": f"single {view}"} | gap
-        for view, gap in own["sampled"].items()
-    ]
     columns = {
         "first": "{first}",
         "second": "{second}",
@@ -182,7 +162,7 @@ def _differences(found: dict[str, Any]) -> Table:
 
 
 def _health(found: dict[str, Any]) -> Table:
-    parts = _measured(found, RATED | COMPARING)
+    parts = _measured(found, RATED)
     rows = [own["health"] | {"name": own["name"]} for own in parts if "health" in own]
     references = [own["reference_health"] for own in parts if "reference_health" in own]
     rows += [own | {"name": "reference critiques"} for own in references[:1]]
