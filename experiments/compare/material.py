@@ -5,7 +5,6 @@ Figures are plain data for a report. Intervals are bootstrapped over queries.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
@@ -21,17 +20,10 @@ from autoj_reward.evaluate.labelled import (
     read_compared,
     read_rated,
 )
-from autoj_reward.evaluate.metrics import (
-    agrees,
-    correlation,
-    pearson,
-    pointwise_verdicts,
-    search_tie_threshold,
-    spearman,
-)
+from autoj_reward.evaluate.metrics import correlation, pearson, spearman
 from autoj_reward.io.rows import Rows, require_usable
 from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.types import BadRow, JudgeInput, Verdict
+from autoj_reward.types import BadRow
 from experiments.compare.panel import PanelConfig
 
 Row = TypeVar("Row", Rated, Compared)
@@ -116,72 +108,3 @@ def ratings(material: Material, rows: Sequence[Rated], values: Values) -> dict[s
         for name, measure in CORRELATIONS.items()
     }
     return figures | {"mae": material.estimate(share(np.abs(given - wanted)), queries)}
-
-
-def verdicts(
-    material: Material, rows: Sequence[Compared], found: Sequence[Verdict]
-) -> dict[str, Any]:
-    """Agreement with the human labels, and how often each verdict was given."""
-    hits = agrees(found, [row.label for row in rows])
-    return {
-        "agreement": material.estimate(share(hits), [row.query for row in rows]),
-        "verdicts": dict(Counter(v.value for v in found)),
-    }
-
-
-def alone_inputs(material: Material) -> list[JudgeInput]:
-    """Every response of a pair alone, test pairs before those of validation."""
-    return [
-        JudgeInput(row.query, (response,))
-        for row in (*material.pairs, *material.validation)
-        for response in row.responses
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """Verdicts on the test pairs by values of each response alone. gaps: of the validation pairs,
-    which chose the threshold of ties; searched: on how many of them."""
-
-    verdicts: list[Verdict]
-    gaps: Values
-    threshold: float
-    searched: int
-
-    def figures(self, material: Material) -> dict[str, Any]:
-        """Agreement, and where ties end."""
-        return {
-            "abstained": self.verdicts.count(Verdict.FAILED),
-            "threshold": self.threshold,
-            "searched_rows": self.searched,
-            **verdicts(material, material.pairs, self.verdicts),
-        }
-
-
-def alone(material: Material, values: Values) -> Alone:
-    """values: in the order of `alone_inputs`; None where one is missing."""
-    gaps = [
-        None if a is None or b is None else a - b
-        for a, b in zip(values[::2], values[1::2], strict=True)
-    ]
-    tests, validation = gaps[: len(material.pairs)], gaps[len(material.pairs) :]
-    threshold, searched = tie_threshold(material.validation, validation)
-    return Alone(pointwise_verdicts(tests, threshold), validation, threshold, searched)
-
-
-def tie_threshold(rows: Sequence[Compared], gaps: Values) -> tuple[float, int]:
-    """The threshold of ties that validation pairs choose, and how many of them were searched.
-
-    gaps: the value of the first response less that of the second, None where one is missing.
-    Files that know no ties say nothing of where ties begin and would draw the threshold to 0, so
-    it is searched on the others if there are any; 0 without a pair.
-    """
-    tied = {row.source for row in rows if row.label is Verdict.TIE}
-    usable = [
-        (gap, row.label)
-        for gap, row in zip(gaps, rows, strict=True)
-        if gap is not None and row.source in (tied or {row.source})
-    ]
-    labels = [label for _, label in usable]
-    found = search_tie_threshold([gap for gap, _ in usable], labels) if usable else 0.0
-    return found, len(usable)

@@ -20,8 +20,8 @@ class PanelConfig(ResampledConfig):
     """A judge in its variants, and labelled rows.
 
     data: rated responses and human-labelled pairs; the tie threshold is searched on the held-out
-        pairs. eval_p: the labelled pairs that measure comparisons, a path like those in data.
-        Null: none.
+        pairs. eval_p: the labelled pairs that measure, a path like those in data; nothing is
+        fitted to their queries. Null: none.
     """
 
     data: JudgeData = JudgeData()

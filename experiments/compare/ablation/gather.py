@@ -12,8 +12,9 @@ from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.ablation.candidates import put_graded, read_rows, sampled_responses
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.ablation.figures import Run
+from experiments.compare.ablation.pairs import alone_inputs
 from experiments.compare.ablation.rewards import KNOWN
-from experiments.compare.material import Material, alone_inputs, read_material
+from experiments.compare.material import Material, read_material
 from experiments.compare.panel import ask
 
 

@@ -3,8 +3,9 @@
     python -m experiments.compare.judge_quality --config configs/judge_quality.yaml
 
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
-`base` (the untuned rival), `pointwise` (pairs by expected rating), `rivals` (predictors that are
-no judge) and `ordered` (how judge and rivals order the outputs of many systems to one instruction).
+`base` (the untuned rival), `rivals` (predictors that are no judge) and `ordered` (how judge and
+rivals order the outputs of many systems to one instruction). Labelled pairs are measured by the
+part `eval_p` of `experiments.compare.ablation`, and comparisons by `autoj evaluate eval-p`.
 Every judgement is in the output folder's journal before it is used, so the same command goes on
 where it stopped, and a part that was judged costs nothing in another run.
 Results, after each judge: quality.json, quality.md; with `ordered` quality-best-of-n.svg.
@@ -54,8 +55,6 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
         "rows": {
             "rated": len(material.rated),
             "training": len(material.training),
-            "pairs": len(material.pairs),
-            "validation": len(material.validation),
             "left_out": bad,
         },
     }

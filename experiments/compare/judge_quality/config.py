@@ -33,9 +33,5 @@ class JudgeQualityConfig(PanelConfig):
         return self.variants | ({"base": greedy(self.base)} if self.base else {})
 
     def possible(self) -> Sequence[str]:
-        judged = [
-            name
-            for name, part in JUDGED.items()
-            if part.judge in self.judges and (self.eval_p or not part.pairs)
-        ]
+        judged = [name for name, part in JUDGED.items() if part.judge in self.judges]
         return [*judged, "rivals", *(["ordered"] if self.data.graded.folder else [])]

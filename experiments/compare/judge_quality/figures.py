@@ -10,8 +10,8 @@ import numpy as np
 
 from autoj_reward.evaluate.intervals import difference
 from autoj_reward.evaluate.metrics import correlation, spearman
-from experiments.compare.material import CORRELATIONS, Material, Values, ratings, verdicts
-from experiments.compare.rivals import Prediction, common_label, longer
+from experiments.compare.material import CORRELATIONS, Material, Values, ratings
+from experiments.compare.rivals import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +24,14 @@ class Measured:
 
 
 def rival_figures(material: Material, found: Mapping[str, Prediction], why: str) -> Measured:
-    """The part `rivals`. found: what they predict of the rated rows; why: what is missing there.
-
-    Without validation pairs there is no constant verdict: the test pairs may not choose it.
-    """
+    """The part `rivals`. found: what they predict of the rated rows; why: what is missing there."""
     rated = {}
     for name, made in found.items():
         rated[name] = ratings(material, material.rated, made.values)
         rated[name] |= {"alpha": made.alpha, "layer": made.layer}
         if name == "length":
             del rated[name]["mae"]  # characters are no rating
-    figures: dict[str, Any] = {"rated": rated, "missing": why, "pairs": {}}
-    if material.pairs:
-        longest = verdicts(material, material.pairs, longer(material.pairs))
-        figures["pairs"] = {"longer": longest}
-    if material.pairs and material.validation:
-        label = common_label(material.validation)
-        always = verdicts(material, material.pairs, [label] * len(material.pairs))
-        figures["pairs"]["constant"] = {"label": label.value, **always}
+    figures = {"rated": rated, "missing": why}
     return Measured(figures, {name: list(made.values) for name, made in found.items()})
 
 

@@ -11,20 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.evaluate.intervals import share
-from autoj_reward.evaluate.metrics import pointwise_verdicts
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 from experiments.compare.critique_health import examine, summarise
 from experiments.compare.judge_quality.figures import Measured
-from experiments.compare.material import (
-    Material,
-    Values,
-    alone,
-    alone_inputs,
-    ratings,
-    verdicts,
-)
+from experiments.compare.material import Material, ratings
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 
@@ -32,13 +24,11 @@ ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 @dataclass(frozen=True, slots=True)
 class Part:
     """judge: who is asked (a key of `JudgeQualityConfig.judges`). inputs: what it is asked.
-    measure: the figures of its judgements, which come in the order of the inputs. pairs: whether
-    it measures on the test pairs, and not on the rated rows."""
+    measure: the figures of its judgements, which come in the order of the inputs."""
 
     judge: str
     inputs: Callable[[Material], list[JudgeInput]]
     measure: Callable[[Material, JudgeFormat, Sequence[Judgement]], Measured]
-    pairs: bool = False
 
 
 def _single_inputs(material: Material) -> list[JudgeInput]:
@@ -76,29 +66,6 @@ def _measure_single(
     return Measured(figures, direct.predictions)
 
 
-def _measure_alone(
-    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
-) -> Measured:
-    """Responses of a pair rated alone by the expected rating; validation sets the tie threshold."""
-    found = alone(material, [j.view("expected") for j in judgements])
-    figures = {
-        "rows": len(found.verdicts),
-        "outcomes": _outcomes(judgements),
-        **found.figures(material),
-        "validation": {
-            source: _validated(material, found.gaps, found.threshold, source)
-            for source in dict.fromkeys(row.source for row in material.validation)
-        },
-    }
-    return Measured(figures)
-
-
-def _validated(material: Material, gaps: Values, threshold: float, source: str) -> dict[str, Any]:
-    own = [i for i, row in enumerate(material.validation) if row.source == source]
-    rows = [material.validation[i] for i in own]
-    return verdicts(material, rows, pointwise_verdicts([gaps[i] for i in own], threshold))
-
-
 def _texts(
     material: Material,
     fmt: JudgeFormat,
@@ -129,7 +96,6 @@ def _outcomes(judgements: Sequence[Judgement]) -> dict[str, int]:
 JUDGED = {
     "single": Part("greedy", _single_inputs, _measure_single),
     "single_direct": Part("direct", _single_inputs, _measure_direct),
-    "pointwise": Part("direct", alone_inputs, _measure_alone, pairs=True),
     "base": Part("base", _single_inputs, _measure_single),
 }
 """The parts that ask a judge; those of one judge stand together, since it is started once."""

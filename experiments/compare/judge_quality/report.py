@@ -6,16 +6,14 @@ from typing import Any
 
 from autoj_reward.io.markdown import Table
 from experiments.compare.judge_quality.ordered_report import ordered_sections
-from experiments.compare.rivals import RANDOM_AGREEMENT
 from experiments.tables import report, tabled
 
 PUBLISHED = {
-    "agreement": 0.5496,
     "pearson": 0.57,
     "spearman": 0.55,
 }
-"""Auto-J 13B (arXiv 2310.05470): agreement on all 1,392 rows of Eval-P as released with the model,
-and Table 2 (correlations with GPT-4's ratings of best-of-N responses)."""
+"""Auto-J 13B (arXiv 2310.05470, Table 2): correlations with GPT-4's ratings of best-of-N
+responses."""
 RATED = {
     "single": "judge, with critique",
     "single_direct": "judge, without critique",
@@ -31,11 +29,6 @@ RATINGS_NOTE = (
     "Correlation with the reference rating on held-out rows, [95 % interval], n rows; MAE is the "
     "mean absolute error in rating points. Rows where a judge abstained are left out of its line "
     "and counted as abstained. A constant has no correlation. Published figures are on other rows."
-)
-PAIRS_NOTE = (
-    "Agreement with the human label of verdicts by each response alone; failed judgements count "
-    "against it. Published: comparisons, both orders with the same verdict, on all 1,392 rows of "
-    "Eval-P."
 )
 DIFFERENCES_NOTE = (
     "First less second on the same rows, from paired resamples. The judge's view is the one with "
@@ -53,15 +46,14 @@ def render_quality(found: dict[str, Any]) -> str:
     rows = found["rows"]
     about = (
         f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "
-        f"{rows['training']} rated for the rivals to fit, {rows['pairs']} test pairs, "
-        f"{rows['validation']} validation pairs; {len(rows['left_out'])} malformed rows left out."
+        f"{rows['training']} rated for the rivals to fit; {len(rows['left_out'])} malformed rows "
+        "left out."
     )
     missing = found["parts"].get("rivals", {}).get("missing")
     note = f"{RATINGS_NOTE} Not measured: {missing}." if missing else RATINGS_NOTE
     sections = [
         ("Ratings of single responses", _ratings(found), note),
         ("Own text parses, without forcing", _parsed(found), ""),
-        ("Comparing two responses", _pairs(found), PAIRS_NOTE),
         ("Paired differences", _differences(found), DIFFERENCES_NOTE),
         ("Critique health", _health(found), HEALTH_NOTE),
     ]
@@ -114,37 +106,6 @@ def _parsed(found: dict[str, Any]) -> Table:
         if "parsed" in own
     ]
     return tabled(rows, columns)
-
-
-def _pairs(found: dict[str, Any]) -> Table:
-    parts = found["parts"]
-    rows: list[dict[str, Any]] = []
-    if alone := parts.get("pointwise"):
-        name = (
-            f"judge, each rated alone (expected rating, tie up to {alone['threshold']:.2f}, "
-            f"searched on {alone['searched_rows']} validation pairs)"
-        )
-        rows.append(alone | {"rater": name})
-    rivals = parts.get("rivals", {}).get("pairs", {})
-    if rivals:
-        rows.append(rivals["longer"] | {"rater": "longer response"})
-    if fixed := rivals.get("constant"):
-        rater = f"constant ({fixed['label']}, the most frequent on validation)"
-        rows.append(fixed | {"rater": rater})
-    columns = {
-        "rater": "{rater}",
-        "agreement": "{agreement}",
-        "n": "{agreement[n]}",
-        "failed": "{abstained}",
-        "verdicts": "{counts}",
-    }
-    told = [{"abstained": None} | row | {"counts": _counts(row["verdicts"])} for row in rows]
-    table = tabled(told, columns)
-    if rivals:
-        table.append(("random (computed)", f"{RANDOM_AGREEMENT:.3f}", "", "", ""))
-    if rows:
-        table.append(("Auto-J 13B, published", f"{PUBLISHED['agreement']:.4f}", "1392", "", ""))
-    return table
 
 
 def _differences(found: dict[str, Any]) -> Table:

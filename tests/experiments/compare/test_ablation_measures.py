@@ -27,7 +27,7 @@ from experiments.compare.ablation.measures import (
     measure_reward,
     within,
 )
-from experiments.compare.ablation.pairs import measure_pairs
+from experiments.compare.ablation.pairs import alone, alone_inputs, measure_pairs
 from experiments.compare.material import Material
 
 NAN = math.nan
@@ -174,6 +174,39 @@ def test_pairs_choose_their_threshold_on_validation() -> None:
     other = found["rewards"]["no"]
     assert (other["agreement"]["value"], other["abstained"]) == (0, 3)
     assert other["less_reference"]["value"] == -1
+
+
+def test_the_threshold_comes_from_validation_files_that_know_ties() -> None:
+    def row(source: str, n: int, label: Verdict) -> Compared:
+        return Compared(source, n, f"{source} {n}", (f"{n} a", f"{n} b"), label)
+
+    material = Material(
+        pairs=(row("test", 1, F), row("test", 2, T), row("test", 3, S)),
+        validation=(
+            row("ties", 1, T), row("ties", 2, F),
+            row("none", 1, F), row("none", 2, S), row("none", 3, F),
+        ),
+        draws=FEW,
+    )  # fmt: skip
+    values = [5.0, 4.0, 5.0, 4.75, 5.0, 5.5, 5.0, 5.25, 6.0, 5.0, 5.1, 5.0, 5.0, 5.1, 5.1, 5.0]
+    assert len(alone_inputs(material)) == len(values)
+    verdicts, found = alone(material, values)
+    # 0.25 is needed for the tie. The file without ties would have made it 0.
+    assert (found["threshold"], found["searched_rows"]) == (0.25, 2)
+    assert (verdicts, found["agreement"]["value"]) == ([F, T, S], 1)
+
+
+def test_the_test_pairs_do_not_move_the_threshold() -> None:
+    material = Material(pairs=(pair(1, T),), validation=(pair(2, T), pair(3, F)), draws=FEW)
+    _, found = alone(material, [7.0, 5.0, 5.5, 5.0, 7.0, 5.0])
+    assert (found["threshold"], found["agreement"]["value"]) == (0.5, 0)
+
+
+def test_a_pair_without_a_value_fails() -> None:
+    material = Material(pairs=(pair(1, T),), draws=FEW)
+    verdicts, found = alone(material, [None, 5.0])
+    assert (verdicts, found["abstained"], found["searched_rows"]) == ([Verdict.FAILED], 1, 0)
+    assert found["agreement"]["value"] == 0
 
 
 def test_dashed_lines_and_dots() -> None:

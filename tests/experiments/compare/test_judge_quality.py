@@ -10,14 +10,13 @@ import yaml
 
 from autoj_reward.config import load_config
 from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.evaluate.labelled import Compared, Rated
+from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.journal import Journal
 from autoj_reward.prompts.format import load_format
-from autoj_reward.types import Judgement, Outcome, Rating, Verdict
+from autoj_reward.types import Verdict
 from experiments.compare.judge_quality.__main__ import main, study
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.compare.judge_quality.figures import comparisons, paired
-from experiments.compare.judge_quality.parts import JUDGED
 from experiments.compare.material import Material, read_material
 from experiments.study import Study
 
@@ -104,11 +103,11 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert quality.run() == 0
     found = quality.json()
     parts = found["parts"]
-    assert list(parts) == ["single", "single_direct", "pointwise", "base", "rivals"]
+    assert list(parts) == ["single", "single_direct", "base", "rivals"]
     rows = found["rows"]
     assert rows["rated"] + rows["training"] == 20
     assert 2 <= rows["rated"] <= 18
-    assert (rows["pairs"], rows["left_out"]) == (12, [])
+    assert rows["left_out"] == []
 
     single = parts["single"]
     # The script gives every response its reference rating.
@@ -121,17 +120,10 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert parts["single_direct"]["expected"]["spearman"]["value"] is None
     assert parts["base"]["rating"]["spearman"]["value"] < 1
 
-    # Labels by row: first, second, tie.
-    assert (parts["pointwise"]["verdicts"], parts["pointwise"]["threshold"]) == ({"tie": 12}, 0)
-    assert parts["pointwise"]["agreement"]["value"] == pytest.approx(1 / 3)
-
     rivals = parts["rivals"]
     assert set(rivals["rated"]) == {"tfidf", "length", "constant"}
     assert rivals["rated"]["constant"]["spearman"]["value"] is None
     assert "no probe" in rivals["missing"]
-    # Lengths 4, 8 and 12 against 8: second, tie, first.
-    assert rivals["pairs"]["longer"]["agreement"]["value"] == 0
-    assert rivals["pairs"]["longer"]["verdicts"] == {"second": 4, "tie": 4, "first": 4}
     against = found["comparisons"]["against"]
     assert set(against) == {"tfidf", "base expected"}
     assert found["comparisons"]["best_view"] == "single rating"
@@ -142,9 +134,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for text in (
         "| judge, with critique | rating | 1.000",
         "TF-IDF",
-        "0.5496",
         "| constant",
-        "| random (computed) | 0.333 |",
     ):
         assert text in page, text
     assert found["command"] in page
@@ -155,12 +145,11 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_every_estimate_has_an_interval_and_n(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
-    assert quality.run("--parts", "single,pointwise") == 0
+    assert quality.run("--parts", "single") == 0
     parts = quality.json()["parts"]
     for figure in (
         *parts["single"]["expected"].values(),
         parts["single"]["parsed"],
-        parts["pointwise"]["agreement"],
     ):
         assert figure["low"] <= figure["value"] <= figure["high"]
         assert figure["n"] > 1
@@ -208,7 +197,7 @@ def test_a_limit_takes_rows_of_each_file_and_side(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
     assert quality.run("--parts", "single,rivals", "--limit", "3") == 0
     rows = quality.json()["rows"]
-    assert [rows[k] for k in ("rated", "training", "pairs", "validation")] == [3, 3, 3, 3]
+    assert (rows["rated"], rows["training"]) == (3, 3)
     assert len(quality.judged()) == 3
 
 
@@ -276,7 +265,6 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
     [
         pytest.param({}, "single,bogus", "--parts bogus: this config has", id="unknown"),
         pytest.param({"base": None}, "base", "--parts base", id="no base"),
-        pytest.param({"eval_p": None}, "pointwise", "--parts pointwise", id="no pairs"),
     ],
 )
 def test_parts_that_the_config_lacks(
@@ -296,7 +284,6 @@ def test_a_config_without_them_runs_the_others(tmp_path: Path) -> None:
     quality = Quality(tmp_path, base=None, eval_p=None)
     assert quality.run() == 0
     assert list(quality.json()["parts"]) == ["single", "single_direct", "rivals"]
-    assert quality.json()["parts"]["rivals"]["pairs"] == {}
 
 
 def test_no_held_out_rows_is_an_error_before_judging(
@@ -311,58 +298,6 @@ def test_no_held_out_rows_is_an_error_before_judging(
 # What the parts make of judgements, by hand.
 
 FEW = Draws(rounds=20)
-
-
-def said(value: float, expected: float | None = None) -> Judgement:
-    return Judgement(Outcome.OK, critique="c", rating=Rating(value, expected=expected))
-
-
-def pair(source: str, n: int, label: Verdict) -> Compared:
-    return Compared(source, n, f"{source} {n}", (f"{n} a", f"{n} b"), label)
-
-
-def test_the_threshold_comes_from_validation_files_that_know_ties() -> None:
-    first, second, tie = LABELS.values()
-    material = Material(
-        rated=(),
-        pairs=(pair("test", 1, first), pair("test", 2, tie), pair("test", 3, second)),
-        validation=(
-            pair("ties", 1, tie), pair("ties", 2, first),
-            pair("none", 1, first), pair("none", 2, second), pair("none", 3, first),
-        ),
-        draws=FEW,
-    )  # fmt: skip
-    expected = [
-        (5.0, 4.0), (5.0, 4.75), (5.0, 5.5),
-        (5.0, 5.25), (6.0, 5.0),
-        (5.1, 5.0), (5.0, 5.1), (5.1, 5.0),
-    ]  # fmt: skip
-    part = JUDGED["pointwise"]
-    judgements = [said(1, value) for values in expected for value in values]
-    assert len(part.inputs(material)) == len(judgements)
-    found = part.measure(material, FORMAT, judgements).figures
-    # 0.25 is needed for the tie. The file without ties would have made it 0.
-    assert (found["threshold"], found["searched_rows"]) == (0.25, 2)
-    assert found["verdicts"] == {"first": 1, "tie": 1, "second": 1}
-    assert found["agreement"]["value"] == 1
-    by_source = {name: v["agreement"]["value"] for name, v in found["validation"].items()}
-    assert by_source == {"ties": 1, "none": 0}
-
-
-def test_the_test_pairs_do_not_move_the_threshold() -> None:
-    _first, _second, tie = LABELS.values()
-    validation = (pair("v", 1, tie), pair("v", 2, Verdict.FIRST))
-    material = Material((), (), (pair("test", 1, tie),), validation, draws=FEW)
-    judgements = [said(1, e) for e in (7.0, 5.0, 5.5, 5.0, 7.0, 5.0)]
-    found = JUDGED["pointwise"].measure(material, FORMAT, judgements).figures
-    assert (found["threshold"], found["agreement"]["value"]) == (0.5, 0)
-
-
-def test_a_pair_without_a_distribution_fails() -> None:
-    material = Material((), (), (pair("test", 1, Verdict.TIE),), (), draws=FEW)
-    found = JUDGED["pointwise"].measure(material, FORMAT, [said(5), said(5, 5.0)]).figures
-    assert (found["abstained"], found["searched_rows"]) == (1, 0)
-    assert found["agreement"]["value"] == 0
 
 
 REFERENCE = (2.0, 4.0, 6.0, 8.0)

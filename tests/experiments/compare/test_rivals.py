@@ -224,18 +224,3 @@ def test_the_command_measures_the_probe(tiny: Path, tmp_path: Path) -> None:
     assert (part["missing"], part["rated"]["probe"]["layer"] in (1, 2)) == ("", True)
     assert part["rated"]["probe"]["spearman"]["n"] == part["rated"]["tfidf"]["spearman"]["n"] > 1
     assert "ridge probe" in (tmp_path / "out/quality.md").read_text()
-
-
-# Pairs.
-
-FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
-
-
-def test_the_longer_response() -> None:
-    pairs = compared(("aa", "b", SECOND), ("a", "bbb", TIE), ("aa", "bb", FIRST))
-    assert rivals.longer(pairs) == [FIRST, SECOND, TIE]
-
-
-def test_the_most_frequent_label() -> None:
-    assert rivals.common_label(compared(("", "", TIE), ("", "", SECOND), ("", "", TIE))) is TIE
-    assert rivals.common_label(compared(("", "", TIE), ("", "", SECOND))) is SECOND
