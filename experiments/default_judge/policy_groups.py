@@ -25,8 +25,8 @@ from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.prompts.format import load_format
 from autoj_reward.training.groups import WORSE
-from experiments.compare.ablation.candidates import sampled_responses
 from experiments.compare.ablation.checkers import Checkable, grade, read_checkable
+from experiments.compare.ablation.gather import sampled_responses
 
 LOWEST = -4.0
 """The score of a response that fails every check; one that passes all has 0."""

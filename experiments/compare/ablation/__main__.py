@@ -19,8 +19,7 @@ from autoj_reward.replicas.replica import policy_name
 from experiments.compare.ablation.config import PARTS, RewardAblationConfig
 from experiments.compare.ablation.figures import figures
 from experiments.compare.ablation.gather import gather
-from experiments.compare.ablation.plots import plots
-from experiments.compare.ablation.report import render
+from experiments.compare.ablation.report import plots, render
 from experiments.study import Study, command
 
 

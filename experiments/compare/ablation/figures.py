@@ -35,8 +35,7 @@ from experiments.compare.ablation.rewards import (
     scored,
     singles,
 )
-from experiments.compare.material import Material
-from experiments.compare.panel import Answers
+from experiments.compare.panel import Answers, Material
 
 PROXIES = (*PANEL, *PANELS)
 """The rewards whose over-optimization is measured: they score every candidate."""

@@ -14,8 +14,7 @@ from autoj_reward.evaluate.metrics import agrees, pointwise_verdicts, search_tie
 from autoj_reward.types import JudgeInput, Verdict
 from experiments.compare.ablation.bias import log_length
 from experiments.compare.ablation.rewards import KNOWN, rated
-from experiments.compare.material import Material, Values
-from experiments.compare.panel import Answers
+from experiments.compare.panel import Answers, Material, Values
 
 
 def alone_inputs(material: Material) -> list[JudgeInput]:

@@ -26,14 +26,11 @@ from autoj_reward.models import format_and_wrapper
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
-from experiments.compare.judge_quality.figures import Measured, comparisons, rival_figures
 from experiments.compare.judge_quality.ordered import ordered
-from experiments.compare.judge_quality.ordered_report import ordered_plots
 from experiments.compare.judge_quality.outputs import as_rated, read_outputs
-from experiments.compare.judge_quality.parts import JUDGED
-from experiments.compare.judge_quality.report import render_quality
-from experiments.compare.material import read_material
-from experiments.compare.panel import ask
+from experiments.compare.judge_quality.parts import JUDGED, Measured, comparisons, rival_figures
+from experiments.compare.judge_quality.report import ordered_plots, render_quality
+from experiments.compare.panel import ask, read_material
 from experiments.study import Study, command
 
 

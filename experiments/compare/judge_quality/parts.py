@@ -1,4 +1,4 @@
-"""The parts of `judge_quality` that ask a judge: what they ask, and what they make of its answers.
+"""The parts of `judge_quality`: what they ask a judge, and what they make of its answers.
 
 Pure: from rows to judge inputs, and from judgements to the figures of the report.
 """
@@ -6,17 +6,91 @@ Pure: from rows to judge inputs, and from judgements to the figures of the repor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from autoj_reward.evaluate.intervals import share
+import numpy as np
+
+from autoj_reward.evaluate.intervals import difference, share
+from autoj_reward.evaluate.metrics import correlation, spearman
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 from experiments.compare.critique_health import examine, summarise
-from experiments.compare.judge_quality.figures import Measured
-from experiments.compare.material import Material, ratings
+from experiments.compare.panel import CORRELATIONS, Material, Values, ratings
+from experiments.compare.rivals import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """figures: plain data for the report. predictions: view to a number for every rated row, None
+    where the judge abstained."""
+
+    figures: dict[str, Any]
+    predictions: dict[str, list[float | None]] = field(default_factory=dict)
+
+
+def rival_figures(material: Material, found: Mapping[str, Prediction], why: str) -> Measured:
+    """The part `rivals`. found: what they predict of the rated rows; why: what is missing there."""
+    rated = {}
+    for name, made in found.items():
+        rated[name] = ratings(material, material.rated, made.values)
+        rated[name] |= {"alpha": made.alpha, "layer": made.layer}
+        if name == "length":
+            del rated[name]["mae"]  # characters are no rating
+    figures = {"rated": rated, "missing": why}
+    return Measured(figures, {name: list(made.values) for name, made in found.items()})
+
+
+def comparisons(
+    material: Material, predictions: Mapping[str, Mapping[str, Values]]
+) -> dict[str, Any]:
+    """Paired differences between parts, as far as they are measured.
+
+    against: the judge's view with the highest Spearman correlation, less each rival. It was picked
+    on the rows that measure it, which flatters it.
+    """
+    views = {
+        f"{part} {view}": values
+        for part in ("single", "single_direct")
+        for view, values in predictions.get(part, {}).items()
+    }
+    known = {name: r for name, v in views.items() if (r := _spearman(material, v)) is not None}
+    best = max(known, key=lambda name: known[name], default=None)
+    others = {name: predictions.get("rivals", {}).get(name) for name in ("tfidf", "probe")}
+    others["base expected"] = predictions.get("base", {}).get("expected")
+    return {
+        "best_view": best,
+        "against": {
+            name: paired(material, views[best], values)
+            for name, values in others.items()
+            if best and values
+        },
+    }
+
+
+def paired(material: Material, first: Values, second: Values) -> dict[str, Any]:
+    """Correlations of the first with the reference less those of the second, over the rated rows
+    where both know a value, from paired resamples."""
+    known = [i for i, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
+    wanted = [material.rated[i].rating for i in known]
+    one, two = (np.array([values[i] for i in known], dtype=float) for values in (first, second))
+    return {
+        name: material.estimate(
+            difference(correlation(measure, one, wanted), correlation(measure, two, wanted)),
+            [material.rated[i].query for i in known],
+        )
+        for name, measure in CORRELATIONS.items()
+    }
+
+
+def _spearman(material: Material, values: Values) -> float | None:
+    known = [
+        (v, row.rating) for v, row in zip(values, material.rated, strict=True) if v is not None
+    ]
+    return spearman(*zip(*known, strict=True)) if known else None
+
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 

@@ -28,7 +28,7 @@ from experiments.compare.ablation.measures import (
     within,
 )
 from experiments.compare.ablation.pairs import alone, alone_inputs, measure_pairs
-from experiments.compare.material import Material
+from experiments.compare.panel import Material
 
 NAN = math.nan
 F, S, T = Verdict.FIRST, Verdict.SECOND, Verdict.TIE

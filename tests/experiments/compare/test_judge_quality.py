@@ -16,8 +16,8 @@ from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict
 from experiments.compare.judge_quality.__main__ import main, study
 from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.judge_quality.figures import comparisons, paired
-from experiments.compare.material import Material, read_material
+from experiments.compare.judge_quality.parts import comparisons, paired
+from experiments.compare.panel import Material, read_material
 from experiments.study import Study
 
 ROOT = Path(__file__).parents[3]
