@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import inspect
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from pydantic import Field
 
 from autoj_reward.commands.shell import explained
 from autoj_reward.config import Block, load_config
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.io.files import write_json, write_text
 from autoj_reward.io.plain import plain
@@ -133,6 +134,14 @@ def command(
         return explained(name.rpartition(".")[2], run)
 
     return main
+
+
+def train(name: str, algorithm: str, base: Path, sets: Sequence[str] = ()) -> None:
+    """Run `autoj train` in a process of its own. Raises EngineError if it fails."""
+    flags = [word for override in sets for word in ("--set", override)]
+    words = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
+    if subprocess.run([sys.executable, *words], check=False).returncode:
+        raise EngineError(f"the training of {name!r} failed; its messages stand above")
 
 
 async def _awaited(said: Awaitable[str]) -> str:

@@ -36,17 +36,12 @@ from autoj_reward.prompts.format import load_any_format
 from autoj_reward.scenarios.criteria_file import read_criteria
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
-from experiments.average_adapters import AverageConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.selection_budget.config import SelectionBudgetConfig
-from experiments.faults.attack_uplift import AttackUpliftConfig
+from experiments.default_judge.__main__ import DefaultJudgeConfig
+from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
-from experiments.learning_proof import LearningConfig
-from experiments.own_critiques import OwnCritiquesConfig
-from experiments.policy_groups import PolicyGroupsConfig
-from experiments.pooling_head import PoolingHeadConfig
-from experiments.scenario_classifier.config import FinetuneConfig, ScenarioClassifierConfig
+from experiments.learning import LearningConfig
 from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
@@ -57,7 +52,6 @@ from experiments.speed.peers.__main__ import PeersConfig
 from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
-from experiments.sweep import SweepConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
@@ -80,18 +74,13 @@ KINDS: dict[str, type[Block]] = {
     "train_": TrainJudgeConfig,
     "train_default_scalar": TrainScalarConfig,
     "train_scalar": TrainScalarConfig,
-    "scalar_search": SweepConfig,
     "evaluate_critiques": CritiquesConfig,
     "evaluate_ranking": RankingConfig,
     "evaluate_selection": SelectionConfig,
     "evaluate_best_of_four": BestOfFourConfig,
     "evaluate_pairs": PairsConfig,
     "judge_quality": JudgeQualityConfig,
-    "own_critiques": OwnCritiquesConfig,
-    "policy_groups": PolicyGroupsConfig,
-    "average_": AverageConfig,
-    "pooling_head": PoolingHeadConfig,
-    "recipe_ablation": SweepConfig,
+    "default_judge": DefaultJudgeConfig,
     "score": ScoreConfig,
     "judge_endpoint": ScoreConfig,
     "grpo": TrainConfig,
@@ -103,11 +92,8 @@ KINDS: dict[str, type[Block]] = {
     "learning_task": TrainConfig,
     "learning_proof": LearningConfig,
     "learning_judge": LearningConfig,
-    "grpo_overlap": SweepConfig,
     "collect_": CollectConfig,
-    "scenario_classifier": ScenarioClassifierConfig,
-    "scenario_finetune": FinetuneConfig,
-    "attack_uplift": AttackUpliftConfig,
+    "attacks": AttacksConfig,
     "chaos": ChaosConfig,
     "edge": EdgeSpeedConfig,
     "gpu_throughput": GpuThroughputConfig,
@@ -119,7 +105,6 @@ KINDS: dict[str, type[Block]] = {
     "job_speed": JobSpeedConfig,
     "peers": PeersConfig,
     "rendering": RenderingConfig,
-    "selection_budget": SelectionBudgetConfig,
 }
 
 

@@ -46,15 +46,16 @@ async def asking(
     total: int | None = None,
     label: str | None = None,
     view: View | None = None,
+    require: Require | None = None,
 ) -> AsyncIterator[Ask]:
     """How to ask a judge; it is started with the first input that the journal lacks. After its
     first judgements a line says what is used.
 
     view: the number that counts of ratings; it is a ConfigError, before anything is judged, if the
-    judge does not give it.
+    judge does not give it. require: in place of that check, as for `RewardClient`.
     """
     said, name = label or f"judging: {config.model}", judge_name(config)
-    require = partial(resolve_view, view, "choose", None) if view else no_requirement
+    given = partial(resolve_view, view, "choose", None) if view else no_requirement
     starting = asyncio.Lock()
     opened = list[tuple[RewardClient, FirstJudgements]]()
 
@@ -67,7 +68,7 @@ async def asking(
                     kept = {i for i, own in on_record.items() if not (view and own.lacks(view))}
                     if kept >= set(items):
                         return [on_record[item] for item in items]
-                    judge = judging(config, journal, total, said, require)
+                    judge = judging(config, journal, total, said, require or given)
                     reward = await stack.enter_async_context(judge)
                     opened.append((reward, FirstJudgements(reward, view)))
             reward, first = opened[0]

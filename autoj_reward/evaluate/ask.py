@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from autoj_reward.client.client import Require
 from autoj_reward.client.in_order import in_order
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig, View
@@ -41,16 +42,18 @@ def ask_each(
     total: int | None,
     size: Callable[[T], int],
     view: View | None = None,
+    require: Require | None = None,
 ) -> None:
     """Work on items with a judge, and tell what it came to, items in order and read as they are
     needed. The judge is started only for what is not on record.
 
     total: judge inputs to come, for the bar. size: those of an item. view: the number that counts
-    of ratings; ConfigError before anything is judged if the judge does not give it.
+    of ratings; ConfigError before anything is judged if the judge does not give it. require: in
+    place of that check, as for `RewardClient`.
     """
 
     async def every() -> None:
-        async with asking(config, record, total, label, view) as ask:
+        async with asking(config, record, total, label, view, require) as ask:
             await in_order(items, partial(work, ask), done, size=size)
 
     with closing(Journal(journal)) as record:

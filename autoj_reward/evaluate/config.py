@@ -72,6 +72,8 @@ class SelectionConfig(EvaluateConfig):
 
     grader: who grades the chosen responses. sizes: the N of best-of-N.
     view: the number that ranks candidates. tie_break: what decides among equals, in order.
+    budget: share of the tokens of full judging, over 0 and at most 1, as in a best-of-N job; each N
+        is chosen within its own. null: every candidate is judged in full.
     grade: `selected` grades what a rule chose (the paper); `all` every candidate, which also gives
         within-query correlation and the share of the possible gain.
     """
@@ -80,6 +82,7 @@ class SelectionConfig(EvaluateConfig):
     sizes: tuple[int, ...] = Field((8, 16, 32), min_length=1)
     view: View = "rating"
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "first")
+    budget: float | None = Field(None, gt=0, le=1)
     grade: Literal["selected", "all"] = "selected"
 
 

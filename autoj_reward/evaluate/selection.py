@@ -3,6 +3,7 @@
 The judge chooses among the first N candidates of each query, a grader grades the chosen; and the
 judge's ratings correlate with the grades (paper, section 6.3 and Table 2). Equal ratings are broken
 by the policy's log-probability, and beside that by the other rules, to see what they would choose.
+With `budget` the configured rules choose as a best-of-N job on that budget does.
 Ratings and choices wait for the grader on disk; what is kept of each row is a `Kept`.
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from autoj_reward.config import View
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
 from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
@@ -20,12 +22,15 @@ from autoj_reward.evaluate.config import SelectionConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured
-from autoj_reward.evaluate.selection_figures import Chosen, Kept, figures
+from autoj_reward.evaluate.selection_figures import CONFIGURED, Chosen, Kept, Spent, figures
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import critiques_of
+from autoj_reward.models import critiques_of, format_of
 from autoj_reward.models.unused import load_run
+from autoj_reward.models.views import resolve_view
+from autoj_reward.prompts.format import ScalarFormat
+from autoj_reward.select.budget import require_cheap_pass, select_within
 from autoj_reward.select.choose import Compare, choose
 from autoj_reward.select.race import Ask
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
@@ -40,6 +45,7 @@ class Judged:
 
     ratings: Sequence[Judgement]
     chosen: Chosen
+    spent: Spent = field(default_factory=dict)
 
     def wanted(self, config: SelectionConfig) -> Sequence[int]:
         """Places of the candidates to be graded: what any rule chose, or all that some N has."""
@@ -71,7 +77,8 @@ def eval_r(
         def done(row: Candidates, found: Judged, values: Scores) -> None:
             file.line(_row(row, found, values))
             own = tuple(judgement.view(checked.view) for judgement in found.ratings)
-            kept.append(Kept(row.base, text_digest(row.query), own, values, found.chosen))
+            digest = text_digest(row.query)
+            kept.append(Kept(row.base, digest, own, values, found.chosen, found.spent))
 
         judged = by_scores(rows, scores, checked) if scores else rate(rows, checked, result, judge)
         if grades:
@@ -96,6 +103,9 @@ def rate(
     most = max(config.sizes)
 
     async def one(ask: Ask, row: Candidates) -> Judged:
+        if config.budget is not None:
+            return await choose_within(ask, row, config, config.budget)
+
         async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
             return [joint(await ask(pair.inputs())) for pair in pairs]
 
@@ -109,7 +119,14 @@ def rate(
 
     journal, each = journal_path(config, result), k * most
     label, total = "rating candidates", each * len(rows)
-    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each, config.view)
+
+    def require(views: frozenset[View]) -> None:
+        require_cheap_pass(views)
+        resolve_view(config.view, "choose", None, views)
+
+    # On a budget critiques and cheap readings are asked for apart: no view is that of both.
+    view, own = (config.view, None) if config.budget is None else (None, require)
+    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each, view, own)
     return found
 
 
@@ -133,14 +150,10 @@ async def choose_among(
     compare: Compare | None = None,
 ) -> Chosen:
     """Who is chosen from a row, by each tie-break and for each N."""
-    rules = {"configured": tuple(config.tie_break)} | {rule: (rule, "first") for rule in ALONE}
+    rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in ALONE}
     if "pairwise" in config.tie_break:
         rules["pairwise"] = ("pairwise", "first")
-    logprobs = row.logprobs or (None,) * len(row.responses)
-    candidates = [
-        Candidate(row.query, response, logprob)
-        for response, logprob in zip(row.responses, logprobs, strict=True)
-    ]
+    candidates = _candidates(row)
     return {
         rule: {
             n: await choose(
@@ -150,6 +163,36 @@ async def choose_among(
         }
         for rule, order in rules.items()
     }
+
+
+async def choose_within(ask: Ask, row: Candidates, config: SelectionConfig, share: float) -> Judged:
+    """The choice for each N on a budget of its own, and the ratings that the largest N paid for."""
+    candidates = _candidates(row)
+    found = {
+        n: await select_within(
+            candidates[:n],
+            ask,
+            share=share,
+            critiques=critiques_of(config.judge),
+            view=config.view,
+            rules=config.tie_break,
+            pairwise="pairwise" in config.tie_break,
+        )
+        for n in config.sizes
+    }
+    return Judged(
+        found[max(config.sizes)].judgements,
+        {CONFIGURED: {n: own.selection for n, own in found.items()}},
+        {n: (own.spending.usage.tokens_out, own.spending.full_tokens) for n, own in found.items()},
+    )
+
+
+def _candidates(row: Candidates) -> list[Candidate]:
+    logprobs = row.logprobs or (None,) * len(row.responses)
+    return [
+        Candidate(row.query, response, logprob)
+        for response, logprob in zip(row.responses, logprobs, strict=True)
+    ]
 
 
 def grade(
@@ -179,6 +222,8 @@ def grade(
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
+    if config.budget is not None and (scores or isinstance(format_of(config.judge), ScalarFormat)):
+        raise ConfigError("budget saves critiques, and nobody writes any here: leave it out")
     if scores is None:
         require_protocol(config.judge, "single")
     if "pairwise" in config.tie_break:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,19 +26,23 @@ from autoj_reward.types import Selection
 
 Chosen = Mapping[str, Mapping[int, Selection]]
 """Tie-break to N to choice, for one row; `configured` is the run's own tie-break."""
+Spent = Mapping[int, tuple[int, float]]
+"""By N: tokens that the judge wrote on a budget, and the estimate for full judging."""
 CONFIGURED = "configured"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What is kept of a row for the figures: no text. query: its digest. values: of the candidates
-    that some N considers; None where the judge abstained. grades: None where there is none."""
+    that some N considers; None where the judge abstained. grades: None where there is none.
+    spent: empty without a budget."""
 
     base: str
     query: bytes
     values: Scores
     grades: Scores
     chosen: Chosen
+    spent: Spent = field(default_factory=dict)
 
 
 def figures(rows: Sequence[Kept], intervals: Draws) -> Figures:
@@ -107,6 +111,9 @@ def _sizes(rows: Sequence[Kept], intervals: Draws) -> Figures:
             for rule, other in picks.items()
             if rule != CONFIGURED
         }
+        if rows[0].spent:
+            written, full = np.sum([row.spent[size] for row in rows], axis=0)
+            one["written"] = percent(written / full if full else None)
         if all(None not in row.grades[:size] for row in rows):
             one |= _gain(best, [row.grades[:size] for row in rows], queries, intervals)
         found[str(size)] = one

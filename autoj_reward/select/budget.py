@@ -1,7 +1,7 @@
 """Best-of-N for less: critiques only for candidates that can still win, within a token budget.
 
-`select_within` needs nothing of the judge but one callable, so a job, a replay of recorded
-judgements and a simulation run the very same rule.
+`select_within` needs nothing of the judge but one callable, so a job and an evaluation run the very
+same rule.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autoj_reward.config import View
+from autoj_reward.errors import ConfigError
 from autoj_reward.select.choose import choose
 from autoj_reward.select.race import Ask, Race, Spending, Standing
 from autoj_reward.types import Candidate, Judgement, Selection
@@ -31,6 +33,16 @@ class Budgeted:
     judgements: tuple[Judgement, ...]
     standings: tuple[Standing, ...]
     spending: Spending
+
+
+def require_cheap_pass(views: frozenset[View]) -> None:
+    """Raise ConfigError unless the judge gives the rating distribution right after the prompt."""
+    if "direct" not in views:
+        raise ConfigError(
+            "budget needs the rating distribution right after the prompt, and this judge's "
+            "endpoint does not tell it (vLLM and SGLang do): leave budget out, or name "
+            "judge.tokenizer"
+        )
 
 
 async def select_within(

@@ -1,4 +1,4 @@
-"""What a judge must beat: cheap predictors of the same ratings and the same human labels.
+"""What a judge must beat: cheap predictors of the same ratings.
 
 Everything that is fitted sees training rows only; strengths and layers are chosen by
 cross-validation among them, with all rows of a query on one side.
@@ -25,21 +25,17 @@ from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import LABELS, Compared, Rated
-from autoj_reward.evaluate.metrics import pointwise_verdicts
+from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.types import JudgeInput
 
 ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))
 FOLDS = 5
 SAVE_EVERY = 64
 Reader = Callable[[list[int]], NDArray[np.float32]]
-RANDOM_AGREEMENT, RANDOM_STRICT, RANDOM_CONSISTENCY = 1 / 3, 1 / 9, 1 / 3
-"""Verdicts drawn uniformly from three, computed: one order matches the label; both orders do; both
-orders agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +112,6 @@ def kept_states(
             if count % SAVE_EVERY == 0 or count == len(missing):
                 _save(cache, known)
     return np.stack([known[key] for key in keys])
-
-
-def common_label(pairs: Sequence[Compared]) -> Verdict:
-    """The most frequent human label; of equals first, then second."""
-    labels = [pair.label for pair in pairs]
-    return max(LABELS, key=labels.count)
-
-
-def longer(pairs: Sequence[Compared]) -> list[Verdict]:
-    """The longer response wins; only equal lengths tie."""
-    lengths = [[len(response) for response in pair.responses] for pair in pairs]
-    return pointwise_verdicts([first - second for first, second in lengths], 0)
 
 
 def ridge(training: Sequence[Rated]) -> RidgeCV:

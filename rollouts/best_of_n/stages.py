@@ -13,7 +13,6 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.client.used import FirstJudgements
 from autoj_reward.config import BestOfNConfig, View
 from autoj_reward.context import Asked
-from autoj_reward.errors import ConfigError
 from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream
 from autoj_reward.journal import Journal, Sampled
@@ -21,7 +20,7 @@ from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.select.budget import select_within
+from autoj_reward.select.budget import require_cheap_pass, select_within
 from autoj_reward.select.choose import choose
 from autoj_reward.types import Asking, BadRow, Candidate
 from rollouts.best_of_n.group import GroupResult
@@ -98,12 +97,8 @@ async def judge(
         return
 
     def require(views: frozenset[View]) -> None:
-        if config.budget is not None and "direct" not in views:
-            raise ConfigError(
-                "budget needs the rating distribution right after the prompt, and this judge's "
-                "endpoint does not tell it (vLLM and SGLang do): leave budget out, or name "
-                "judge.tokenizer"
-            )
+        if config.budget is not None:
+            require_cheap_pass(views)
         resolve_view(config.view, "choose", None, views)
 
     async with open_judge(

@@ -142,6 +142,52 @@ def test_bad_rows_are_named(bad: Any, said: str, tmp_path: Path, capsys: Any) ->
     assert said in shown
 
 
+def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
+    """Right after the prompt the judge rates in the opposite order of what it writes later."""
+    log = tmp_path / "asked.jsonl"
+    cheap = {f"{text} {n}": 9 - k for n in range(2) for k, text in enumerate(("a", "bb", "ccc"))}
+    script = json.dumps({"direct": cheap, "log": str(log)})
+    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
+    flags = ["--data", data, "--json", out, *FAKE, "--grades", "gpt4"]
+    assert evaluate(*flags, "--set", f"judge.script={script}", "--set", "budget=0.5") == 0
+    best = load(out)["bases"]["llama-2-7b-chat"]["best_of"]
+    assert [best[n]["grade"] for n in ("2", "4")] == [2.0, 2.0]  # the one critique is a's
+    assert len(log.read_text().splitlines()) == 2
+    assert 0 < best["4"]["written"] <= 50
+    [first, _] = load_rows(out)
+    assert first["chosen"] == {"configured": {"2": 0, "4": 0}}
+    assert first["ratings"][1:] == [None, None, None]
+    assert evaluate(*flags, "--set", f"judge.script={script}") == 0
+    best = load(out)["bases"]["llama-2-7b-chat"]["best_of"]
+    assert [best[n]["grade"] for n in ("2", "4")] == [4.0, 8.0]
+    assert "written" not in best["4"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        pytest.param(["--scores", "autoj"], "nobody writes any here", id="scores"),
+        pytest.param(
+            ["--set", "judge.format=scalar", "--set", "judge.model=s"],
+            "nobody writes any here",
+            id="scalar model",
+        ),
+        pytest.param(
+            ["--set", "judge.script={logprobs: false}"],
+            "budget needs the rating distribution",
+            id="no distribution",
+        ),
+    ],
+)
+def test_a_budget_that_saves_nothing_or_cannot_be_kept(
+    flags: list[str], said: str, tmp_path: Path, capsys: Any
+) -> None:
+    data = write(tmp_path / "r.jsonl", [row()])
+    given = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--set", "budget=0.5"]
+    assert evaluate(*given, *flags) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_comparing_equals_needs_a_judge(tmp_path: Path, capsys: Any) -> None:
     data = write(tmp_path / "r.jsonl", [row()])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--scores", "autoj"]

@@ -7,13 +7,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from torch.utils.tensorboard import SummaryWriter
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
 from autoj_reward.journal.records import judgement_record
-from experiments import learning_proof
-from experiments.learning_proof import LearningConfig, score
-from experiments.study import Study
+from experiments import learning
+from experiments.learning import LearningConfig, logged, score
+from experiments.study import Study, train
 
 
 def test_what_the_program_grants() -> None:
@@ -22,7 +23,7 @@ def test_what_the_program_grants() -> None:
 
 
 @pytest.mark.training
-def test_a_learning_proof_of_a_scripted_judge(
+def test_the_learning_of_a_scripted_judge(
     tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = tmp_path / "queries.jsonl"
@@ -54,7 +55,7 @@ def test_a_learning_proof_of_a_scripted_judge(
     )
 
     def learned() -> dict[str, Any]:
-        learning_proof.study(Study(config))
+        learning.study(Study(config))
         runs = json.loads((tmp_path / "out/learning.json").read_text())["runs"]
         return dict(runs["grpo 0"])
 
@@ -63,7 +64,7 @@ def test_a_learning_proof_of_a_scripted_judge(
     assert [step for step, _ in found["reward"]] == [1, 2]
     assert "| grpo 0 |" in (tmp_path / "out" / "learning.md").read_text(encoding="utf-8")
     # Done is not done again.
-    monkeypatch.setattr(learning_proof, "train", None)
+    monkeypatch.setattr(learning, "train", None)
     assert learned() == found
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
@@ -77,7 +78,27 @@ def test_a_learning_proof_of_a_scripted_judge(
             (json.dumps(wrong), key),
         )
     with pytest.raises(EngineError, match="1 ratings of"):
-        learning_proof._check_journal(journal, 3)
+        learning._check_journal(journal, 3)
+
+
+@pytest.mark.training
+def test_a_training_that_fails_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(
+        json.dumps({"input": str(tmp_path / "none.jsonl"), "output": str(tmp_path / "x")})
+    )
+    with pytest.raises(EngineError, match="the training of 'grpo-0' failed"):
+        train("grpo-0", "grpo", base, ["seed=0"])
+    assert "none.jsonl" in capfd.readouterr().err
+
+
+def test_logged_metrics_of_several_files_come_by_step(tmp_path: Path) -> None:
+    for folder, start, values in (("a", 1, [1.0, 2.0]), ("b", 3, [3.0])):
+        with SummaryWriter(str(tmp_path / folder)) as writer:
+            for step, value in enumerate(values, start):
+                writer.add_scalar("judge/raw", value, step)
+    assert logged(tmp_path, "judge/raw") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert logged(tmp_path, "judge/none") == []
 
 
 def points(svg: str) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.capacity.machine import find_gpu
-from autoj_reward.capacity.memory import Place, Training, adapter_parameters, parts, require_room
+from autoj_reward.capacity.memory import Place, Training, adapter_parameters, parts
 from autoj_reward.capacity.plan import PlanConfig, make_plan
 from autoj_reward.capacity.shape import find_shape
 from autoj_reward.cli import main
@@ -18,8 +18,6 @@ from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
-from experiments.scenario_classifier.config import FinetuneConfig
-from experiments.scenario_classifier.finetune import memory_load
 from rollouts.plan import Row, place_of, plan
 
 ROOT = Path(__file__).parents[2]
@@ -92,14 +90,6 @@ def test_every_training_of_a_shipped_config_fits_its_node(
     [fault] = [other.fault for other in whole if other.what == row.what]
     assert (fault is None) == (accelerate == DDP)
     assert fault is None or "does not fit: a step takes" in fault
-
-
-def test_the_classifiers_fine_tuning_fits_its_node() -> None:
-    data = read_config(CONFIGS / "scenario_finetune_13b.yaml", ())
-    training = memory_load(FinetuneConfig.model_validate(data))
-    require_room(training, place_of(H100, FSDP, None))
-    with pytest.raises(ConfigError, match=r"does not fit.*weights 48\.5.*optimizer 97\.0"):
-        require_room(training, place_of(H100, None, 8))
 
 
 def test_parts_worked_out_by_hand() -> None:

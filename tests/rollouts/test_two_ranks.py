@@ -66,22 +66,6 @@ def fine_tuning(folder: Path, name: str, model: str, **more: Any) -> dict[str, A
     }
 
 
-def classifier(folder: Path, model: str) -> dict[str, Any]:
-    rows = [
-        {"category": "verifying_fact", "instruction": query, "input": ""} for query in QUERIES[:15]
-    ]
-    return {
-        "data": {"folder": str(folder), "training": written(folder / "scenarios.jsonl", rows)},
-        "learner": {"model": model},
-        "output": str(folder / "classifier"),
-        "epochs": 1,
-        "batch_size": 4,
-        "device_batch_size": 2,
-        "max_length": 128,
-        "save_steps": 2,
-    }
-
-
 def launched(config: str, work: list[tuple[str, dict[str, Any]]], folder: Path) -> str:
     """What two processes say that accelerate's launcher started with a shipped config."""
     path = folder / "work.json"
@@ -132,14 +116,12 @@ def test_full_weights_are_trained_and_saved(
         ("online-dpo", learning(tmp_path, "dpo", qwen, device_batch_size=1, batch_size=2)),
         ("judge", fine_tuning(tmp_path, "judge", policy, mix={"compared": 0.5})),
         ("scalar", fine_tuning(tmp_path, "scalar", policy)),
-        ("classifier", classifier(tmp_path, policy)),
     ]
     launched(config, work, tmp_path)
     for name in ("grpo", "rloo", "dpo"):
         assert moved(tmp_path / name / "policy", qwen)
     assert moved(tmp_path / "judge/judge", policy)
     assert moved(tmp_path / "scalar/scalar", policy, AutoModelForSequenceClassification)
-    assert moved(tmp_path / "classifier/classifier", policy)
 
 
 @pytest.mark.training

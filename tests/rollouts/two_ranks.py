@@ -23,9 +23,6 @@ from accelerate.utils import DistributedType
 from autoj_reward.config import RewardConfig
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.training import checkpoints
-from experiments.scenario_classifier import finetune
-from experiments.scenario_classifier.config import FinetuneConfig
-from experiments.study import Study
 from rollouts.train import main as policies
 from rollouts.train import ppo
 
@@ -69,9 +66,7 @@ def stopping(kind: Any, method: str, first: list[bool]) -> None:
 
 def run(what: str, config: dict[str, Any]) -> None:
     """One training, whole or from where it was stopped."""
-    if what == "classifier":
-        finetune.study(Study(FinetuneConfig.model_validate(config)))
-    elif what in ("judge", "scalar"):
+    if what in ("judge", "scalar"):
         if what == "judge":
             from autoj_reward.training.judge.recipe import TrainJudgeConfig as Kind
             from autoj_reward.training.judge.train import train

@@ -4,11 +4,10 @@
 
 The policy's candidates are graded by a program (or a gold judge) and scored by every reward: best
 of N by gold, correlation with gold overall and within a query, ties, cost, over-optimization, and
-what length, formatting and position do to a reward. Parts: `direct` (the judge's rating slot right
-after the prompt), `scalar`, `critique` (greedy, its rating and expected rating), `sampled` (k
-sampled critiques), `knockout` (comparisons), `eval_p` (labelled pairs) and `policies` (trained
-ones). One model is loaded at a time, and everything is in the journal before it is used, so the
-same command goes on where it stopped. Results: ablation.json, .md and plots, .svg.
+what length does to a reward. Parts: `direct` (the judge's rating slot right after the prompt),
+`scalar`, `critique` (greedy, its rating and expected rating) and `eval_p` (labelled pairs). One
+model is loaded at a time, and everything is in the journal before it is used, so the same command
+goes on where it stopped. Results: ablation.json, .md and plots, .svg.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from autoj_reward.replicas.replica import policy_name
 from experiments.compare.ablation.config import PARTS, RewardAblationConfig
 from experiments.compare.ablation.figures import figures
 from experiments.compare.ablation.gather import gather
-from experiments.compare.ablation.plots import plots
-from experiments.compare.ablation.report import render
+from experiments.compare.ablation.report import plots, render
 from experiments.study import Study, command
 
 

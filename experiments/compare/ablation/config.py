@@ -15,24 +15,18 @@ from autoj_reward.config import (
     RewardConfig,
     View,
 )
-from experiments.compare.ablation.measures import KNOCKOUT
 from experiments.compare.ablation.rewards import KNOWN
 from experiments.compare.panel import PanelConfig
 
-PARTS = ("direct", "scalar", "critique", "sampled", KNOCKOUT, "eval_p", "policies")
+PARTS = ("direct", "scalar", "critique", "eval_p")
 
 
 class Costly(Block):
-    """What the rewards with critiques or comparisons are asked of: the first queries, and their
-    first candidates; their best-of-N ends there, and the cheap rewards are measured there too.
-
-    pairs: labelled pairs, drawn at random, and as many for validation; 0 leaves Eval-P to the
-        cheap rewards.
-    """
+    """What the rewards with critiques are asked of: the first queries, and their first candidates;
+    their best-of-N ends there, and the cheap rewards are measured there too."""
 
     queries: int = Field(16, ge=2)
     candidates: int = Field(8, ge=2)
-    pairs: int = Field(0, ge=0)
 
 
 class RewardAblationConfig(PanelConfig):
@@ -44,7 +38,6 @@ class RewardAblationConfig(PanelConfig):
         runs may name the same one.
     gold: a judge that grades instead of the program; gold_view: which number of it is gold.
     scalar: the reward model beside the judge; null: none.
-    policies: trained policies, name to folder; policy_samples: responses of each to a query.
     seed: of everything that is drawn.
     """
 
@@ -54,10 +47,7 @@ class RewardAblationConfig(PanelConfig):
     gold: JudgeConfig | None = None
     gold_view: View = "rating"
     scalar: JudgeConfig | None = None
-    critiques: int = Field(4, ge=2, le=64)
     costly: Costly = Costly()
-    policies: dict[str, str] = Field(default_factory=dict)
-    policy_samples: int = Field(4, ge=1)
 
     @model_validator(mode="after")
     def _sampling(self) -> RewardAblationConfig:
@@ -66,22 +56,12 @@ class RewardAblationConfig(PanelConfig):
                 f"costly.candidates is {self.costly.candidates}, but policy.n samples "
                 f"{self.policy.n} a query"
             )
-        if self.policies and (self.policy.temperature, self.policy.top_p) != (1.0, 1.0):
-            raise ValueError(
-                "the divergence of trained policies is measured on their own samples: set "
-                "policy.temperature and policy.top_p to 1"
-            )
         return self
 
     @property
     def judges(self) -> dict[str, JudgeConfig]:
         """Every reward model that is asked, by the name that the rewards use."""
         return self.variants | ({"scalar": self.scalar} if self.scalar else {})
-
-    @property
-    def samples(self) -> dict[str, int]:
-        """Judgements a response, by judge; 1 for those that are not named."""
-        return {"sampled": self.critiques}
 
     @property
     def panels(self) -> dict[str, RewardConfig]:
@@ -95,9 +75,7 @@ class RewardAblationConfig(PanelConfig):
     def possible(self) -> Sequence[str]:
         has = {
             "scalar": self.scalar is not None,
-            KNOCKOUT: self.format.pairwise is not None,
             "eval_p": self.eval_p is not None,
-            "policies": bool(self.policies),
         }
         return [part for part in PARTS if has.get(part, True)]
 

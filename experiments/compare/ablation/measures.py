@@ -8,70 +8,29 @@ out of correlations and pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Statistic, difference, ratio
-from autoj_reward.evaluate.metrics import Correlation, Shown, correlation, joint, pearson, spearman
+from autoj_reward.evaluate.metrics import Correlation, correlation, pearson, spearman
 from autoj_reward.evaluate.within_query import best_drawn, orders, tie_counts
-from autoj_reward.types import Verdict
 from rollouts.best_of_n.curve import default_sizes
 
-KNOCKOUT = "knockout"
 MEASURES: Mapping[str, Correlation] = {"pearson": pearson, "spearman": spearman}
-ORDERS = 500
-"""Random orders in which the candidates of a query meet in knock-outs, from all their matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
     """One query's candidates: gold and rewards, arrays of one number a candidate.
 
-    scores: by name of the reward, nan where it abstained. matches: of candidates i < j, what the
-    judge said of (i, j) and of (j, i), FIRST being the one shown first; empty if not compared.
+    scores: by name of the reward, nan where it abstained.
     """
 
     query: str
     responses: tuple[str, ...]
     gold: Array
     scores: Mapping[str, Array]
-    matches: Mapping[tuple[int, int], tuple[Shown, Shown]] = field(default_factory=dict)
-
-
-def knockout_gold(group: Scored, sizes: Sequence[int], seed: int = 0) -> list[float]:
-    """Expected gold of the winner of a knock-out among `size` drawn candidates, for each size.
-
-    Challengers meet the champion in random order and take its place if both orders of the match
-    name them, as the tie-break `pairwise` of best-of-N does. The mean over ORDERS random orders.
-    """
-    n = len(group.gold)
-    beats = np.zeros((n, n), dtype=bool)
-    for (i, j), shown in group.matches.items():
-        verdict = joint(*shown)
-        beats[i, j], beats[j, i] = verdict is Verdict.FIRST, verdict is Verdict.SECOND
-    rng = np.random.default_rng(seed)
-    orders = np.array([rng.permutation(n) for _ in range(ORDERS)])
-    champion = orders[:, 0]
-    found = [float(group.gold[champion].mean())]
-    for place in range(1, n):
-        challenger = orders[:, place]
-        champion = np.where(beats[challenger, champion], challenger, champion)
-        found.append(float(group.gold[champion].mean()))
-    return [found[size - 1] for size in sizes]
-
-
-def win_shares(group_size: int, matches: Mapping[tuple[int, int], tuple[Shown, Shown]]) -> Array:
-    """Share of its matches that each candidate wins, 0..1; a match that both orders do not give to
-    one side counts half for each. nan for a candidate without a match."""
-    points, played = np.zeros(group_size), np.zeros(group_size)
-    for (i, j), shown in matches.items():
-        verdict = joint(*shown)
-        first = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}.get(verdict, 0.5)
-        points[i] += first
-        points[j] += 1 - first
-        played[[i, j]] += 1
-    return np.divide(points, played, out=np.full(group_size, np.nan), where=played > 0)
 
 
 def common_sizes(groups: Sequence[Scored]) -> tuple[int, ...]:
@@ -81,13 +40,9 @@ def common_sizes(groups: Sequence[Scored]) -> tuple[int, ...]:
 
 def best_of(groups: Sequence[Scored], reward: str, sizes: Sequence[int]) -> Array:
     """Expected gold of each query's chosen candidate: [queries, sizes]."""
-    rows = [
-        knockout_gold(group, sizes, seed=row)
-        if reward == KNOCKOUT
-        else [best_drawn(group.scores[reward], group.gold, size) for size in sizes]
-        for row, group in enumerate(groups)
-    ]
-    return np.array(rows)
+    return np.array(
+        [[best_drawn(g.scores[reward], g.gold, size) for size in sizes] for g in groups]
+    )
 
 
 def oracle(groups: Sequence[Scored], sizes: Sequence[int]) -> Array:

@@ -1,11 +1,12 @@
-"""The report of the ablation."""
+"""The report of the ablation: tables in Markdown, and plots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autoj_reward.evaluate.intervals import estimate_text
+from autoj_reward.io.chart import curves
 from autoj_reward.io.markdown import Table
 from experiments.compare.ablation.rewards import TITLES
 from experiments.tables import Section, report, tabled
@@ -19,13 +20,13 @@ PROXY = {
 }
 BEST_NOTE = (
     "Mean gold of the chosen candidate, over all subsets of N of the sampled candidates, equal "
-    "rewards decided by a fair draw; knock-outs over 500 random orders of all their matches. "
-    "Recovered: share of the oracle's gain over a random candidate at the largest N."
+    "rewards decided by a fair draw. Recovered: share of the oracle's gain over a random candidate "
+    "at the largest N."
 )
 CORRELATION_NOTE = (
     "Correlation of reward and gold over all candidates (intervals by query), and the mean of the "
     "correlations inside the queries where both vary (n of them). Ties: share of the candidate "
-    "pairs of a query with equal reward. The knock-out's reward is the share of matches won."
+    "pairs of a query with equal reward."
 )
 DIFFERENCE_NOTE = (
     "The reward less the reference on the same queries and candidates, resampled together."
@@ -37,25 +38,19 @@ PAIRS_NOTE = (
     "applicable."
 )
 COST_NOTE = (
-    "Means a judgement of a candidate (for the knock-out: of a pair in one order; N candidates "
-    "take 2 (N - 1)). Seconds are from request to answer inside the replica, waiting beside the "
-    "others of its batch included. New: judgements that this run asked for, and its own seconds "
-    "for each; the others came from the journal."
+    "Means a judgement of a candidate. Seconds are from request to answer inside the replica, "
+    "waiting beside the others of its batch included. New: judgements that this run asked for, and "
+    "its own seconds for each; the others came from the journal."
 )
 OVER_NOTE = (
     "Gains over a random candidate against KL = log N - (N - 1) / N, in standard deviations over "
-    "all candidates (gold also as graded). Trained policies: measured KL(policy || base) a "
-    "response, on their own samples. Solid and filled: gold; dashed and hollow: the proxy."
+    "all candidates (gold also as graded). Solid and filled: gold; dashed and hollow: the proxy."
 )
 BIAS_NOTE = (
     "Slope inside queries, in standard deviations of the reward, on the natural logarithm of "
-    "characters and of markdown marks (bullets, numbered items, headings, bold, fences; plus one): "
-    "alone, and with gold in the same regression. Confident disagreement: of the pairs of a query "
-    "with equal gold, the share with rewards more than one standard deviation apart."
-)
-POSITION_NOTE = (
-    "Share of the verdicts, ties aside, that name the response shown first. Every pair is shown in "
-    "both orders, so 0.5 is no preference."
+    "characters plus one: alone, and with gold in the same regression. Confident disagreement: of "
+    "the pairs of a query with equal gold, the share with rewards more than one standard deviation "
+    "apart."
 )
 CORRELATIONS = {
     "Pearson": "{pearson}",
@@ -66,10 +61,8 @@ CORRELATIONS = {
 }
 BIAS = {
     "reward": "{title}",
-    "length": "{slopes[length][alone]}",
-    "length, gold fixed": "{slopes[length][gold_fixed]}",
-    "formatting": "{slopes[formatting][alone]}",
-    "formatting, gold fixed": "{slopes[formatting][gold_fixed]}",
+    "length": "{slopes[alone]}",
+    "length, gold fixed": "{slopes[gold_fixed]}",
     "confident disagreement": "{confident_disagreement[rate]}",
     "pairs of equal gold": "{confident_disagreement[pairs]}",
 }
@@ -80,15 +73,6 @@ PAIRS = {
     "less reference": "{less_reference}",
     "searched": "{searched_rows}",
     "abstained": "{abstained}",
-}
-POSITION = {
-    "pairs": "all: {pairs}",
-    "first shown": "{first_share}",
-    "verdicts": "{first_share_verdicts}",
-    "first shown, equal gold": "{equal_gold}",
-    "verdicts, equal gold": "{equal_gold_verdicts}",
-    "orders agree": "{consistency}",
-    "failed": "{failed}",
 }
 OVER = {
     "chosen by": "{by}",
@@ -145,13 +129,10 @@ def _sections(found: Mapping[str, Any]) -> Iterator[Section]:
             title = f"Differences to {TITLES[reference]}: {size}"
             yield title, tabled(gaps, columns), DIFFERENCE_NOTE
         yield f"What moves the reward: {size}", tabled(rewards, BIAS), BIAS_NOTE
-    if "position" in found:
-        yield "Position in comparisons", tabled([found["position"]], POSITION), POSITION_NOTE
-    for key, own in found.get("eval_p", {}).items():
+    if own := found.get("eval_p"):
         size = f"{own['pairs']} test pairs, {own['validation']} for validation"
-        title = "all pairs" if key == "all" else "pairs that every reward scores"
         rows = [{"less_reference": None} | row for row in _titled(own["rewards"])]
-        yield f"Eval-P agreement: {title} ({size})", tabled(rows, PAIRS), PAIRS_NOTE
+        yield f"Eval-P agreement ({size})", tabled(rows, PAIRS), PAIRS_NOTE
     yield "Over-optimization", tabled(_over(found), OVER), OVER_NOTE
     yield "Cost", _cost(found), COST_NOTE
 
@@ -184,9 +165,6 @@ def _over(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 by = f"{PROXY[name]}, best of {point['n']}"
                 kl = f"{point['kl']:.3f}"
                 yield point | {"by": by, "kl": kl, "queries": own["queries"]}
-    for name, own in found.get("policies", {}).items():
-        proxies = "; ".join(f"{PROXY[k]} {estimate_text(v)}" for k, v in own["proxies"].items())
-        yield own | {"by": f"policy {name}", "gold_sd": None, "proxy": proxies}
 
 
 def _cost(found: Mapping[str, Any]) -> Table:
@@ -196,3 +174,40 @@ def _cost(found: Mapping[str, Any]) -> Table:
             each = f"{own['seconds'] / own['new']:.3f}"
             table.append((f"judge {judge}, this run", "", "", "", each, f"{own['new']} new"))
     return table
+
+
+def plots(found: Mapping[str, Any]) -> dict[str, str]:
+    """SVG by name."""
+    shown = {}
+    for key, own in found["sets"].items():
+        start = (0.0, own["mean"]["value"])
+        lines = {
+            name: [start, *_by_size(own["sizes"], figures["best_of"])]
+            for name, figures in own["rewards"].items()
+        }
+        lines["oracle"] = [start, *_by_size(own["sizes"], own["oracle"])]
+        shown[f"best_of_n-{key}"] = curves(lines, "log2 N", "gold", dashed=("oracle",))
+    over, dashed = _over_lines(found)
+    if over:
+        axes = ("KL from the policy, nats", "gain, standard deviations")
+        shown["over_optimization"] = curves(over, *axes, dashed)
+    return shown
+
+
+def _by_size(sizes: Sequence[int], figures: Mapping[str, Any]) -> list[tuple[float, float]]:
+    return [(math.log2(size), figures[str(size)]["value"]) for size in sizes]
+
+
+def _over_lines(
+    found: Mapping[str, Any],
+) -> tuple[dict[str, list[tuple[float, float]]], list[str]]:
+    """Lines and points by name, and the names of those that show a proxy."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    proxies = []
+    for name, own in found["over_optimization"].items():
+        for kind, key in (("gold", "gold_sd"), ("proxy", "proxy")):
+            points = [(p["kl"], p[key]["value"]) for p in own["points"] if p[key]]
+            if points:
+                lines[f"{PROXY[name]} {kind}"] = points
+                proxies += [f"{PROXY[name]} {kind}"] * (kind == "proxy")
+    return lines, proxies

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
 from autoj_reward.config import JUDGE
 from autoj_reward.evaluate.intervals import Array
-from autoj_reward.select.aggregate import mean_of_critiques
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.types import JudgeInput, Judgement, Usage
 from experiments.compare.ablation.bias import log_length
-from experiments.compare.ablation.measures import KNOCKOUT, Scored, win_shares
+from experiments.compare.ablation.measures import Scored
 from experiments.compare.panel import Answers
 
 
@@ -31,16 +29,13 @@ class Reward:
     costly: bool = True
 
 
-POINTWISE = {
+KNOWN = {
     "direct": Reward("judge, expected, no critique", "direct", "direct", "expected", costly=False),
     "scalar": Reward("scalar reward model", "scalar", "scalar", "rating", costly=False),
     "rating": Reward("judge, rating", "critique", "greedy", "rating"),
     "expected": Reward("judge, expected, critique", "critique", "greedy", "expected"),
-    "sampled_rating": Reward("judge, k critiques, mean rating", "sampled", "sampled", "rating"),
-    "sampled_expected": Reward("judge, k critiques, expected", "sampled", "sampled", "expected"),
 }
-"""Rewards of a single response, by name."""
-KNOCK_OUT = Reward("judge, pairwise knock-out", "knockout", "greedy", "verdict")
+"""Rewards that ask a judge, by name."""
 FREE = {
     "logprob": "policy log-probability",
     "length": "log length of the response",
@@ -54,8 +49,6 @@ PANELS = {
     "panel_min": "panel of judge and scalar model, least",
 }
 """Rewards that join the scores of others, as a reward of several parts does."""
-KNOWN = POINTWISE | {KNOCKOUT: KNOCK_OUT}
-"""Rewards that ask a judge, by name."""
 TITLES = {name: reward.title for name, reward in KNOWN.items()} | PANELS | FREE
 
 
@@ -77,44 +70,24 @@ class Group:
         return Group(self.query, *(part[:count] for part in parts))  # type: ignore[arg-type]
 
 
-def singles(groups: Sequence[Group], samples: int = 1) -> list[JudgeInput]:
-    """Every candidate alone, `samples` times."""
-    return [
-        JudgeInput(group.query, (response,), sample)
-        for group in groups
-        for response in group.responses
-        for sample in range(samples)
-    ]
+def singles(groups: Sequence[Group]) -> list[JudgeInput]:
+    """Every candidate alone."""
+    return [JudgeInput(g.query, (response,)) for g in groups for response in g.responses]
 
 
-def matches(groups: Sequence[Group]) -> list[JudgeInput]:
-    """Every two candidates of a query, in both orders."""
-    return [
-        JudgeInput(group.query, order)
-        for group in groups
-        for pair in combinations(group.responses, 2)
-        for order in (pair, pair[::-1])
-    ]
-
-
-def rated(
-    reward: Reward, query: str, response: str, answers: Answers, samples: int
-) -> float | None:
-    """A pointwise reward of a response, the mean of k judgements; None where all abstain."""
-    given = [answers[JudgeInput(query, (response,), sample)] for sample in range(samples)]
-    return mean_of_critiques(given).view(reward.view)
+def rated(reward: Reward, query: str, response: str, answers: Answers) -> float | None:
+    """The reward of a response; None where the judge abstains."""
+    return answers[JudgeInput(query, (response,))].view(reward.view)
 
 
 def scored(
     groups: Sequence[Group],
     answers: Mapping[str, Answers],
     rewards: Sequence[str],
-    samples: Mapping[str, int],
     seed: int,
     panels: Mapping[str, Parts],
 ) -> list[Scored]:
-    """The candidates with every named reward, panels after those that they join. samples:
-    judgements a response, by judge."""
+    """The candidates with every named reward, panels after those that they join."""
     found = []
     for row, group in enumerate(groups):
         free: dict[str, Sequence[float | None]] = {
@@ -122,29 +95,19 @@ def scored(
             "length": [log_length(response) for response in group.responses],
             "random": list(np.random.default_rng([seed, row]).random(len(group.responses))),
         }
-        shown = {}
-        if KNOCKOUT in rewards:
-            asked = answers[KNOCK_OUT.judge]
-            for i, j in combinations(range(len(group.responses)), 2):
-                pair = group.responses[i], group.responses[j]
-                orders = (JudgeInput(group.query, order) for order in (pair, pair[::-1]))
-                forward, backward = (asked[order].verdict for order in orders)
-                shown[i, j] = forward, backward
         scores: dict[str, Array] = {}
         for name in rewards:
             if name in free:
                 scores[name] = np.array(free[name], dtype=float)
             elif name in panels:
                 scores[name] = joined(panels[name], *(scores[of] for of in PANEL))
-            elif name == KNOCKOUT:
-                scores[name] = win_shares(len(group.responses), shown)
             else:
-                reward = POINTWISE[name]
-                own, k = answers[reward.judge], samples.get(reward.judge, 1)
-                values = [rated(reward, group.query, r, own, k) for r in group.responses]
+                reward = KNOWN[name]
+                own = answers[reward.judge]
+                values = [rated(reward, group.query, r, own) for r in group.responses]
                 scores[name] = np.array(values, dtype=float)
         gold = np.array(group.gold, dtype=float)
-        found.append(Scored(group.query, group.responses, gold, scores, shown))
+        found.append(Scored(group.query, group.responses, gold, scores))
     return found
 
 

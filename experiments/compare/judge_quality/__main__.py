@@ -3,13 +3,11 @@
     python -m experiments.compare.judge_quality --config configs/judge_quality.yaml
 
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
-`single_k` (k sampled critiques), `base` (the untuned rival), `pairwise` (both orders), `pointwise`
-(pairs by expected rating), `rivals` (predictors that are no judge) and `ordered` (how judge and
-rivals order the outputs of many systems to one instruction). Every judgement is in the output
-folder's journal before it is used, so the same command goes on where it stopped, and a part that
-was judged costs nothing in another run. Whether criteria by scenario help the judge is the same
-study beside itself, in another output, with `--set judge.criteria=auto` and
-`--set judge.format=experiments/compare/judge_quality/with_criteria`.
+`base` (the untuned rival), `rivals` (predictors that are no judge) and `ordered` (how judge and
+rivals order the outputs of many systems to one instruction). Labelled pairs are measured by the
+part `eval_p` of `experiments.compare.ablation`, and comparisons by `autoj evaluate eval-p`.
+Every judgement is in the output folder's journal before it is used, so the same command goes on
+where it stopped, and a part that was judged costs nothing in another run.
 Results, after each judge: quality.json, quality.md; with `ordered` quality-best-of-n.svg.
 """
 
@@ -28,14 +26,11 @@ from autoj_reward.models import format_and_wrapper
 from autoj_reward.prompts.format import JudgeFormat, load_format
 from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
-from experiments.compare.judge_quality.figures import Measured, comparisons, rival_figures
 from experiments.compare.judge_quality.ordered import ordered
-from experiments.compare.judge_quality.ordered_report import ordered_plots
 from experiments.compare.judge_quality.outputs import as_rated, read_outputs
-from experiments.compare.judge_quality.parts import JUDGED
-from experiments.compare.judge_quality.report import render_quality
-from experiments.compare.material import read_material
-from experiments.compare.panel import ask
+from experiments.compare.judge_quality.parts import JUDGED, Measured, comparisons, rival_figures
+from experiments.compare.judge_quality.report import ordered_plots, render_quality
+from experiments.compare.panel import ask, read_material
 from experiments.study import Study, command
 
 
@@ -57,8 +52,6 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
         "rows": {
             "rated": len(material.rated),
             "training": len(material.training),
-            "pairs": len(material.pairs),
-            "validation": len(material.validation),
             "left_out": bad,
         },
     }

@@ -19,7 +19,6 @@ class JudgeQualityConfig(PanelConfig):
     ordered: which graded outputs the part `ordered` takes.
     base: the judge before its training, as a rival; its hidden states are the probe's.
     scalar: the reward model beside the judge in `ordered`; null: none.
-    critiques: of the part `single_k`; 0 leaves it out.
     probe_layers: layers of the base that the probe may choose from.
     """
 
@@ -34,9 +33,5 @@ class JudgeQualityConfig(PanelConfig):
         return self.variants | ({"base": greedy(self.base)} if self.base else {})
 
     def possible(self) -> Sequence[str]:
-        judged = [
-            name
-            for name, part in JUDGED.items()
-            if part.judge in self.judges and (self.eval_p or not part.pairs)
-        ]
+        judged = [name for name, part in JUDGED.items() if part.judge in self.judges]
         return [*judged, "rivals", *(["ordered"] if self.data.graded.folder else [])]

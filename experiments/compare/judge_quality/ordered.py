@@ -17,7 +17,7 @@ from autoj_reward.evaluate.graded import Graded
 from autoj_reward.evaluate.intervals import Statistic, difference, ratio, share
 from autoj_reward.evaluate.within_query import WithinQuery, gain, order, order_given_length
 from experiments.compare.judge_quality.outputs import Outputs
-from experiments.compare.material import Values
+from experiments.compare.panel import Values
 from experiments.compare.rivals import Prediction
 
 SIZES = (2, 4, 8, 10, 16, 24, 32)

@@ -1,4 +1,4 @@
-"""The parts of `judge_quality` that ask a judge: what they ask, and what they make of its answers.
+"""The parts of `judge_quality`: what they ask a judge, and what they make of its answers.
 
 Pure: from rows to judge inputs, and from judgements to the figures of the report.
 """
@@ -6,26 +6,91 @@ Pure: from rows to judge inputs, and from judgements to the figures of the repor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from autoj_reward.evaluate.intervals import share
-from autoj_reward.evaluate.metrics import consistent, pointwise_verdicts, position
+import numpy as np
+
+from autoj_reward.evaluate.intervals import difference, share
+from autoj_reward.evaluate.metrics import correlation, spearman
 from autoj_reward.prompts.format import JudgeFormat
 from autoj_reward.prompts.render import render
-from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
-from experiments.compare.judge_quality.figures import Measured
-from experiments.compare.material import (
-    Material,
-    Values,
-    alone,
-    alone_inputs,
-    ratings,
-    verdicts,
-)
-from experiments.critique_health import examine, summarise
+from autoj_reward.types import JudgeInput, Judgement, Outcome
+from experiments.compare.critique_health import examine, summarise
+from experiments.compare.panel import CORRELATIONS, Material, Values, ratings
+from experiments.compare.rivals import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """figures: plain data for the report. predictions: view to a number for every rated row, None
+    where the judge abstained."""
+
+    figures: dict[str, Any]
+    predictions: dict[str, list[float | None]] = field(default_factory=dict)
+
+
+def rival_figures(material: Material, found: Mapping[str, Prediction], why: str) -> Measured:
+    """The part `rivals`. found: what they predict of the rated rows; why: what is missing there."""
+    rated = {}
+    for name, made in found.items():
+        rated[name] = ratings(material, material.rated, made.values)
+        rated[name] |= {"alpha": made.alpha, "layer": made.layer}
+        if name == "length":
+            del rated[name]["mae"]  # characters are no rating
+    figures = {"rated": rated, "missing": why}
+    return Measured(figures, {name: list(made.values) for name, made in found.items()})
+
+
+def comparisons(
+    material: Material, predictions: Mapping[str, Mapping[str, Values]]
+) -> dict[str, Any]:
+    """Paired differences between parts, as far as they are measured.
+
+    against: the judge's view with the highest Spearman correlation, less each rival. It was picked
+    on the rows that measure it, which flatters it.
+    """
+    views = {
+        f"{part} {view}": values
+        for part in ("single", "single_direct")
+        for view, values in predictions.get(part, {}).items()
+    }
+    known = {name: r for name, v in views.items() if (r := _spearman(material, v)) is not None}
+    best = max(known, key=lambda name: known[name], default=None)
+    others = {name: predictions.get("rivals", {}).get(name) for name in ("tfidf", "probe")}
+    others["base expected"] = predictions.get("base", {}).get("expected")
+    return {
+        "best_view": best,
+        "against": {
+            name: paired(material, views[best], values)
+            for name, values in others.items()
+            if best and values
+        },
+    }
+
+
+def paired(material: Material, first: Values, second: Values) -> dict[str, Any]:
+    """Correlations of the first with the reference less those of the second, over the rated rows
+    where both know a value, from paired resamples."""
+    known = [i for i, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
+    wanted = [material.rated[i].rating for i in known]
+    one, two = (np.array([values[i] for i in known], dtype=float) for values in (first, second))
+    return {
+        name: material.estimate(
+            difference(correlation(measure, one, wanted), correlation(measure, two, wanted)),
+            [material.rated[i].query for i in known],
+        )
+        for name, measure in CORRELATIONS.items()
+    }
+
+
+def _spearman(material: Material, values: Values) -> float | None:
+    known = [
+        (v, row.rating) for v, row in zip(values, material.rated, strict=True) if v is not None
+    ]
+    return spearman(*zip(*known, strict=True)) if known else None
+
 
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 
@@ -33,34 +98,26 @@ ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 @dataclass(frozen=True, slots=True)
 class Part:
     """judge: who is asked (a key of `JudgeQualityConfig.judges`). inputs: what it is asked.
-    measure: the figures of its judgements, which come in the order of the inputs. pairs: whether
-    it measures on the test pairs, and not on the rated rows."""
+    measure: the figures of its judgements, which come in the order of the inputs."""
 
     judge: str
     inputs: Callable[[Material], list[JudgeInput]]
     measure: Callable[[Material, JudgeFormat, Sequence[Judgement]], Measured]
-    pairs: bool = False
 
 
-def _single_inputs(material: Material, critiques: int = 1) -> list[JudgeInput]:
-    return [
-        JudgeInput(row.query, (row.response,), sample)
-        for row in material.rated
-        for sample in range(critiques)
-    ]
+def _single_inputs(material: Material) -> list[JudgeInput]:
+    return [JudgeInput(row.query, (row.response,)) for row in material.rated]
 
 
 def _measure_direct(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
 ) -> Measured:
-    """Ratings of single responses, k judgements a row."""
-    k = len(judgements) // len(material.rated)
-    rows = [mean_of_critiques(judgements[n : n + k]) for n in range(0, len(judgements), k)]
-    predictions = {view: [j.view(view) for j in rows] for view in ("rating", "expected")}
-    counts = Counter(j.rating.value for j in rows if j.rating)
+    """Ratings of single responses."""
+    predictions = {view: [j.view(view) for j in judgements] for view in ("rating", "expected")}
+    counts = Counter(j.rating.value for j in judgements if j.rating)
     figures = {
-        "rows": len(rows),
-        "abstained": sum(not j.ok for j in rows),
+        "rows": len(judgements),
+        "abstained": sum(not j.ok for j in judgements),
         "outcomes": _outcomes(judgements),
         **{view: ratings(material, material.rated, v) for view, v in predictions.items()},
         "histogram": {f"{value:g}": counts[value] for value in sorted(counts)},
@@ -72,66 +129,15 @@ def _measure_single(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
 ) -> Measured:
     """Ratings with their critiques, beside the health of the reference critiques."""
-    direct = _measure_direct(material, fmt, judgements)
-    inputs = _single_inputs(material, len(judgements) // len(material.rated))
+    direct, inputs = _measure_direct(material, fmt, judgements), _single_inputs(material)
     known = [
         examine(row.judgement, _prompt(item, fmt))
-        for row, item in zip(material.rated, _single_inputs(material), strict=True)
+        for row, item in zip(material.rated, inputs, strict=True)
         if row.judgement
     ]
     texts = _texts(material, fmt, inputs, judgements)
     figures = direct.figures | texts | {"reference_health": summarise(known)}
     return Measured(figures, direct.predictions)
-
-
-def _pair_inputs(material: Material) -> list[JudgeInput]:
-    return [
-        JudgeInput(row.query, order)
-        for row in material.pairs
-        for order in (row.responses, row.responses[::-1])
-    ]
-
-
-def _measure_pairs(
-    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
-) -> Measured:
-    """Comparisons of the test pairs, each in both orders."""
-    orders = list(zip(judgements[::2], judgements[1::2], strict=True))
-    found = [swap_consistent(*order).verdict for order in orders]
-    queries = [row.query for row in material.pairs]
-    figures = {
-        "rows": len(found),
-        "abstained": found.count(Verdict.FAILED),
-        "outcomes": _outcomes(judgements),
-        **_texts(material, fmt, _pair_inputs(material), judgements),
-        **verdicts(material, material.pairs, found),
-        "consistency": material.estimate(share(consistent(found)), queries),
-        "position": asdict(position([(a.verdict, b.verdict) for a, b in orders])),
-    }
-    return Measured(figures)
-
-
-def _measure_alone(
-    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement]
-) -> Measured:
-    """Responses of a pair rated alone by the expected rating; validation sets the tie threshold."""
-    found = alone(material, [j.view("expected") for j in judgements])
-    figures = {
-        "rows": len(found.verdicts),
-        "outcomes": _outcomes(judgements),
-        **found.figures(material),
-        "validation": {
-            source: _validated(material, found.gaps, found.threshold, source)
-            for source in dict.fromkeys(row.source for row in material.validation)
-        },
-    }
-    return Measured(figures)
-
-
-def _validated(material: Material, gaps: Values, threshold: float, source: str) -> dict[str, Any]:
-    own = [i for i, row in enumerate(material.validation) if row.source == source]
-    rows = [material.validation[i] for i in own]
-    return verdicts(material, rows, pointwise_verdicts([gaps[i] for i in own], threshold))
 
 
 def _texts(
@@ -163,10 +169,7 @@ def _outcomes(judgements: Sequence[Judgement]) -> dict[str, int]:
 
 JUDGED = {
     "single": Part("greedy", _single_inputs, _measure_single),
-    "pairwise": Part("greedy", _pair_inputs, _measure_pairs, pairs=True),
     "single_direct": Part("direct", _single_inputs, _measure_direct),
-    "pointwise": Part("direct", alone_inputs, _measure_alone, pairs=True),
-    "single_k": Part("sampled", lambda m: _single_inputs(m, m.sampled), _measure_single),
     "base": Part("base", _single_inputs, _measure_single),
 }
 """The parts that ask a judge; those of one judge stand together, since it is started once."""

@@ -1,25 +1,23 @@
-"""The tables of `judge_quality`, in Markdown for a model card."""
+"""The tables of `judge_quality`, in Markdown for a model card, and its plot."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from autoj_reward.io.chart import curves
 from autoj_reward.io.markdown import Table
-from experiments.compare.judge_quality.ordered_report import ordered_sections
-from experiments.tables import report, tabled
+from experiments.compare.judge_quality.ordered import SIZES, TEN
+from experiments.tables import Section, report, tabled
 
 PUBLISHED = {
-    "agreement": 0.5496,
-    "consistency": 0.8341,
     "pearson": 0.57,
     "spearman": 0.55,
 }
-"""Auto-J 13B (arXiv 2310.05470): agreement and consistency on all 1,392 rows of Eval-P as released
-with the model, and Table 2 (correlations with GPT-4's ratings of best-of-N responses)."""
+"""Auto-J 13B (arXiv 2310.05470, Table 2): correlations with GPT-4's ratings of best-of-N
+responses."""
 RATED = {
     "single": "judge, with critique",
     "single_direct": "judge, without critique",
-    "single_k": "judge, {k} sampled critiques",
     "base": "untuned base, with critique",
 }
 RIVALS = {
@@ -28,17 +26,10 @@ RIVALS = {
     "length": "length of the response",
     "constant": "constant (mean training rating)",
 }
-COMPARING = {"pairwise": "judge, comparing"}
 RATINGS_NOTE = (
     "Correlation with the reference rating on held-out rows, [95 % interval], n rows; MAE is the "
     "mean absolute error in rating points. Rows where a judge abstained are left out of its line "
     "and counted as abstained. A constant has no correlation. Published figures are on other rows."
-)
-PAIRS_NOTE = (
-    "Agreement by the strict rule: both orders give the same verdict and it is the human label; "
-    "failed comparisons count against it. Lines that look at each response alone have no order. "
-    "First shown: share of the verdicts, ties aside, that name the response shown first (0.5 is no "
-    "preference). Published figures are for all 1,392 rows of Eval-P."
 )
 DIFFERENCES_NOTE = (
     "First less second on the same rows, from paired resamples. The judge's view is the one with "
@@ -56,15 +47,14 @@ def render_quality(found: dict[str, Any]) -> str:
     rows = found["rows"]
     about = (
         f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "
-        f"{rows['training']} rated for the rivals to fit, {rows['pairs']} test pairs, "
-        f"{rows['validation']} validation pairs; {len(rows['left_out'])} malformed rows left out."
+        f"{rows['training']} rated for the rivals to fit; {len(rows['left_out'])} malformed rows "
+        "left out."
     )
     missing = found["parts"].get("rivals", {}).get("missing")
     note = f"{RATINGS_NOTE} Not measured: {missing}." if missing else RATINGS_NOTE
     sections = [
         ("Ratings of single responses", _ratings(found), note),
         ("Own text parses, without forcing", _parsed(found), ""),
-        ("Comparing two responses", _pairs(found), PAIRS_NOTE),
         ("Paired differences", _differences(found), DIFFERENCES_NOTE),
         ("Critique health", _health(found), HEALTH_NOTE),
     ]
@@ -73,10 +63,8 @@ def render_quality(found: dict[str, Any]) -> str:
 
 def _measured(found: dict[str, Any], names: dict[str, str]) -> list[dict[str, Any]]:
     """The figures of the named parts that were measured, with their names in words."""
-    k, parts = found["config"]["critiques"], found["parts"]
-    return [
-        {"name": name.format(k=k)} | parts[part] for part, name in names.items() if part in parts
-    ]
+    parts = found["parts"]
+    return [{"name": name} | parts[part] for part, name in names.items() if part in parts]
 
 
 def _ratings(found: dict[str, Any]) -> Table:
@@ -115,62 +103,16 @@ def _parsed(found: dict[str, Any]) -> Table:
     }
     rows = [
         own | {"counts": _counts(own["outcomes"])}
-        for own in _measured(found, RATED | COMPARING)
+        for own in _measured(found, RATED)
         if "parsed" in own
     ]
     return tabled(rows, columns)
-
-
-def _pairs(found: dict[str, Any]) -> Table:
-    parts = found["parts"]
-    rows: list[dict[str, Any]] = []
-    if both := parts.get("pairwise"):
-        place = both["position"]["first_share"]
-        shown = "undefined" if place is None else f"{place:.3f}"
-        rows.append(both | {"rater": "judge, comparing, both orders", "shown": shown})
-    if alone := parts.get("pointwise"):
-        name = (
-            f"judge, each rated alone (expected rating, tie up to {alone['threshold']:.2f}, "
-            f"searched on {alone['searched_rows']} validation pairs)"
-        )
-        rows.append(alone | {"rater": name})
-    rivals = parts.get("rivals", {}).get("pairs", {})
-    if rivals:
-        rows.append(rivals["longer"] | {"rater": "longer response"})
-    if fixed := rivals.get("constant"):
-        always = f"constant ({fixed['label']}, the most frequent on validation)"
-        rows.append(fixed | {"rater": f"{always}, one order"})
-        rows.append(fixed["strict"] | {"rater": f"{always}, as shown in both orders"})
-    nothing = {"consistency": None, "shown": None, "abstained": None}
-    columns = {
-        "rater": "{rater}",
-        "agreement": "{agreement}",
-        "consistency": "{consistency}",
-        "first shown": "{shown}",
-        "n": "{agreement[n]}",
-        "failed": "{abstained}",
-        "verdicts": "{counts}",
-    }
-    table = tabled([nothing | row | {"counts": _counts(row["verdicts"])} for row in rows], columns)
-    if rivals:
-        chance = {key: f"{share:.3f}" for key, share in rivals["random"].items()}
-        both_orders = (chance["strict"], chance["consistency"], "0.500")
-        table.append(("random, one order (computed)", chance["agreement"], *[""] * 5))
-        table.append(("random, both orders (computed)", *both_orders, "", "", ""))
-    if rows:
-        figures = (f"{PUBLISHED['agreement']:.4f}", f"{PUBLISHED['consistency']:.4f}")
-        table.append(("Auto-J 13B, published", *figures, "", "1392", "", ""))
-    return table
 
 
 def _differences(found: dict[str, Any]) -> Table:
     own = found["comparisons"]
     best = f"judge: {own['best_view']}"
     rows = [{"first": best, "second": name} | gap for name, gap in own["against"].items()]
-    rows += [
-        {"first": f"single_k {view}", "second": f"single {view}"} | gap
-        for view, gap in own["sampled"].items()
-    ]
     columns = {
         "first": "{first}",
         "second": "{second}",
@@ -182,7 +124,7 @@ def _differences(found: dict[str, Any]) -> Table:
 
 
 def _health(found: dict[str, Any]) -> Table:
-    parts = _measured(found, RATED | COMPARING)
+    parts = _measured(found, RATED)
     rows = [own["health"] | {"name": own["name"]} for own in parts if "health" in own]
     references = [own["reference_health"] for own in parts if "reference_health" in own]
     rows += [own | {"name": "reference critiques"} for own in references[:1]]
@@ -202,3 +144,75 @@ def _health(found: dict[str, Any]) -> Table:
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+RATERS = {
+    "judge": "judge, without critique",
+    "critique": "judge, after a critique",
+    "scalar": "scalar reward model",
+    "probe": "ridge probe on the base's hidden states",
+    "tfidf": "TF-IDF of the response, ridge",
+    "length": "length of the response",
+}
+HEAD = {"rater": "{rater}", "systems": "{systems}"}
+COLUMNS = {
+    "Spearman": "{order}",
+    "partial, given length": "{order_given_length}",
+    f"best of {TEN}": "{ten}",
+}
+NOTE = (
+    "Means over instructions of Spearman's correlation with the graded preference, and of the same "
+    "with length held fixed (partial, of ranks), [95 % interval over instructions]. Recovered: "
+    "what the best of N drawn outputs gains over a random one, as a share of what an oracle gains. "
+    "Unseen: the outputs of systems that are in no training. The rivals fit scores less their "
+    "instruction's mean."
+)
+LESS = "The judge less each rival on the same instructions, from paired resamples."
+
+
+def ordered_sections(found: dict[str, Any]) -> list[Section]:
+    """The tables of the part `ordered`, if it was measured."""
+    own = found["parts"].get("ordered")
+    if not own:
+        return []
+    rated = [(RATERS[name], own["rated"][name]) for name in RATERS if name in own["rated"]]
+    orders = [
+        _ten(figures[systems]) | {"rater": rater, "systems": systems}
+        for rater, figures in rated
+        for systems in ("all", "unseen")
+    ]
+    curve = [
+        {"rater": rater, "n": {n: figures["all"].get(str(n)) for n in SIZES}}
+        for rater, figures in rated
+    ]
+    less = [_ten(gap) | {"rater": RATERS[name]} for name, gap in own["less"].items()]
+    note = f"{NOTE} Not measured: {own['missing']}." if own["missing"] else NOTE
+    return [
+        ("Ordering the outputs of many systems", tabled(orders, HEAD | COLUMNS), note),
+        (
+            "Share recovered by the best of N outputs of different systems",
+            tabled(curve, {"rater": "{rater}"} | {str(n): f"{{n[{n}]}}" for n in SIZES}),
+            "",
+        ),
+        ("The judge less its rivals, ordering", tabled(less, {"rival": "{rater}"} | COLUMNS), LESS),
+    ]
+
+
+def ordered_plots(found: dict[str, Any]) -> dict[str, str]:
+    """What the best of N outputs recovers by each rater, of random (0) and oracle (1), as SVG."""
+    own = found["parts"].get("ordered")
+    if not own:
+        return {}
+    lines = {
+        name: [(n, share["value"]) for n in SIZES if (share := figures["all"].get(str(n)))]
+        for name, figures in own["rated"].items()
+    }
+    last = max((n for line in lines.values() for n, _ in line), default=SIZES[-1])
+    lines |= {"oracle": [(SIZES[0], 1), (last, 1)], "random": [(SIZES[0], 0), (last, 0)]}
+    shown = curves(lines, "N", "share of the oracle's gain", {"oracle", "random"})
+    return {"best-of-n": shown}
+
+
+def _ten(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a line; a format cannot reach a field that is named by a number."""
+    return {"ten": figures.get(str(TEN))} | figures

@@ -19,20 +19,16 @@ from experiments.compare.ablation.bias import (
     best_of_n_kl,
     confident_disagreement,
     log_length,
-    log_markdown,
     over_optimization,
-    position,
     slopes,
 )
 from experiments.compare.ablation.measures import (
     Scored,
-    knockout_gold,
     measure_reward,
-    win_shares,
     within,
 )
-from experiments.compare.ablation.pairs import measure_pairs, some
-from experiments.compare.material import Material
+from experiments.compare.ablation.pairs import alone, alone_inputs, measure_pairs
+from experiments.compare.panel import Material
 
 NAN = math.nan
 F, S, T = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
@@ -83,26 +79,6 @@ def test_a_size_that_is_not_there() -> None:
         best_drawn(np.ones(2), np.ones(2), 3)
 
 
-def test_knock_out() -> None:
-    # 2 beats 1 beats 0, and 0 against 2 is undecided.
-    shown = {(0, 1): (S, F), (1, 2): (S, F), (0, 2): (F, F)}
-    own = Scored("q", ("a", "b", "c"), np.array([0.0, 0.0, 1.0]), {}, shown)
-    one, two, three = knockout_gold(own, [1, 2, 3])
-    assert one == pytest.approx(1 / 3, abs=0.07)
-    # Of the six orders of two: (1, 2), (2, 1), (2, 0) end with 2, the others without.
-    assert two == pytest.approx(1 / 2, abs=0.07)
-    # Of three: 012 201 210 102 120 end with 2; 021: 0 stays, then falls to 1.
-    assert three == pytest.approx(5 / 6, abs=0.07)
-    assert knockout_gold(own, [3]) == [three]
-    assert list(win_shares(3, shown)) == [0.25, 0.5, 0.75]
-
-
-def test_win_shares_of_failed_and_missing_matches() -> None:
-    found = win_shares(3, {(0, 1): (F, None)})
-    assert list(found[:2]) == [0.5, 0.5]
-    assert math.isnan(found[2])
-
-
 def test_figures_of_a_reward() -> None:
     groups = [
         group([0, 1, 1, 0], r=[1, 2, 3, 2], same=[1, 1, 1, 1]),
@@ -136,7 +112,7 @@ def test_a_reward_that_always_abstains() -> None:
     found: Any = measure_reward(groups, "r", None, FEW)
     assert found["best_of"][2].value == 0.5
     assert (found["pearson"].value, found["tie_rate"].value, found["abstained"]) == (None, None, 6)
-    assert slopes(groups, "r", FEW)["length"]["alone"].value is None
+    assert slopes(groups, "r", FEW)["alone"].value is None
     assert over_optimization(groups, "r", FEW)["points"] == []
 
 
@@ -150,24 +126,9 @@ def test_slopes() -> None:
     sd = float(np.std(np.concatenate([g.scores["r"] for g in groups])))
     found = slopes(groups, "r", FEW)
     # The offset between queries plays no role, and gold takes its part of the slope.
-    assert found["length"]["gold_fixed"].value == pytest.approx(2 / sd)
+    assert found["gold_fixed"].value == pytest.approx(2 / sd)
     x, g = length - length.mean(), gold - 0.5
-    assert found["length"]["alone"].value == pytest.approx((2 + 3 * (x @ g) / (x @ x)) / sd)
-    assert found["formatting"]["alone"].value is None
-
-
-@pytest.mark.parametrize(
-    ("text", "marks"),
-    [
-        ("plain - text 1. here", 0),
-        ("- a\n* b\n1. c\n2) d", 4),
-        ("## Title\n**bold** and **more**", 3),
-        ("```\ncode\n```", 2),
-        ("2 * 3 ** 4 #tag", 0),
-    ],
-)
-def test_markdown_marks(text: str, marks: int) -> None:
-    assert log_markdown(text) == pytest.approx(math.log1p(marks))
+    assert found["alone"].value == pytest.approx((2 + 3 * (x @ g) / (x @ x)) / sd)
 
 
 def test_confident_disagreement() -> None:
@@ -178,16 +139,6 @@ def test_confident_disagreement() -> None:
     assert found["rate"].value == pytest.approx(3 / 4)
     near = [group([1, 1], r=[0, 2]), group([1, 1], r=[0, 2])]  # two deviations apart
     assert confident_disagreement(near, "r", FEW)["rate"].value == 1  # type: ignore[attr-defined]
-
-
-def test_position() -> None:
-    shown = {(0, 1): (F, F), (0, 2): (F, S), (1, 2): (T, F), (0, 3): (None, F)}
-    groups = [Scored("q", ("a",) * 4, np.array([1.0, 1, 0, 0]), {}, shown)] * 2
-    found: Any = position(groups, FEW)
-    assert (found["first_share"].value, found["first_share_verdicts"]) == (0.8, 10)
-    assert (found["equal_gold"].value, found["equal_gold_verdicts"]) == (1.0, 4)
-    assert found["consistency"].value == pytest.approx(1 / 3)
-    assert (found["pairs"], found["failed"]) == (6, 2)
 
 
 def test_over_optimization() -> None:
@@ -225,14 +176,37 @@ def test_pairs_choose_their_threshold_on_validation() -> None:
     assert other["less_reference"]["value"] == -1
 
 
-def test_some_pairs() -> None:
-    rows = tuple(pair(n, F) for n in range(10))
-    material = Material((), pairs=rows, validation=rows[:2])
-    few = some(material, 4, seed=1)
-    assert len(few.pairs) == 4
-    assert [row.line for row in few.pairs] == sorted(row.line for row in few.pairs)
-    assert few.validation == rows[:2]
-    assert some(material, 4, seed=1) == few
+def test_the_threshold_comes_from_validation_files_that_know_ties() -> None:
+    def row(source: str, n: int, label: Verdict) -> Compared:
+        return Compared(source, n, f"{source} {n}", (f"{n} a", f"{n} b"), label)
+
+    material = Material(
+        pairs=(row("test", 1, F), row("test", 2, T), row("test", 3, S)),
+        validation=(
+            row("ties", 1, T), row("ties", 2, F),
+            row("none", 1, F), row("none", 2, S), row("none", 3, F),
+        ),
+        draws=FEW,
+    )  # fmt: skip
+    values = [5.0, 4.0, 5.0, 4.75, 5.0, 5.5, 5.0, 5.25, 6.0, 5.0, 5.1, 5.0, 5.0, 5.1, 5.1, 5.0]
+    assert len(alone_inputs(material)) == len(values)
+    verdicts, found = alone(material, values)
+    # 0.25 is needed for the tie. The file without ties would have made it 0.
+    assert (found["threshold"], found["searched_rows"]) == (0.25, 2)
+    assert (verdicts, found["agreement"]["value"]) == ([F, T, S], 1)
+
+
+def test_the_test_pairs_do_not_move_the_threshold() -> None:
+    material = Material(pairs=(pair(1, T),), validation=(pair(2, T), pair(3, F)), draws=FEW)
+    _, found = alone(material, [7.0, 5.0, 5.5, 5.0, 7.0, 5.0])
+    assert (found["threshold"], found["agreement"]["value"]) == (0.5, 0)
+
+
+def test_a_pair_without_a_value_fails() -> None:
+    material = Material(pairs=(pair(1, T),), draws=FEW)
+    verdicts, found = alone(material, [None, 5.0])
+    assert (verdicts, found["abstained"], found["searched_rows"]) == ([Verdict.FAILED], 1, 0)
+    assert found["agreement"]["value"] == 0
 
 
 def test_dashed_lines_and_dots() -> None:

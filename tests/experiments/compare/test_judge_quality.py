@@ -10,15 +10,14 @@ import yaml
 
 from autoj_reward.config import load_config
 from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.evaluate.labelled import Compared, Rated
+from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.journal import Journal
 from autoj_reward.prompts.format import load_format
-from autoj_reward.types import Judgement, Outcome, Rating, Verdict
+from autoj_reward.types import Verdict
 from experiments.compare.judge_quality.__main__ import main, study
 from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.judge_quality.figures import comparisons, paired
-from experiments.compare.judge_quality.parts import JUDGED
-from experiments.compare.material import Material, read_material
+from experiments.compare.judge_quality.parts import comparisons, paired
+from experiments.compare.panel import Material, read_material
 from experiments.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -68,7 +67,6 @@ class Quality:
             "output": str(self.output),
             "judge": {"kind": "fake", "script": script},
             "base": {"kind": "fake", "model": "base", "script": script | {"ratings": {}}},
-            "critiques": 2,
             "bootstrap": 10,
         }
         made |= config
@@ -96,8 +94,7 @@ def test_the_config_of_the_repository_loads(tmp_path: Path) -> None:
     assert given["judge"].items() <= config.judge.model_dump().items()
     assert given["base"].items() <= config.base.model_dump().items()
     judges = config.judges
-    assert set(judges) == {"greedy", "direct", "sampled", "base"}
-    assert (judges["sampled"].critiques, judges["sampled"].temperature) == (4, 0.7)
+    assert set(judges) == {"greedy", "direct", "base"}
     assert not judges["direct"].critique and judges["base"].critique
 
 
@@ -106,13 +103,11 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert quality.run() == 0
     found = quality.json()
     parts = found["parts"]
-    assert list(parts) == [
-        "single", "pairwise", "single_direct", "pointwise", "single_k", "base", "rivals",
-    ]  # fmt: skip
+    assert list(parts) == ["single", "single_direct", "base", "rivals"]
     rows = found["rows"]
     assert rows["rated"] + rows["training"] == 20
     assert 2 <= rows["rated"] <= 18
-    assert (rows["pairs"], rows["left_out"]) == (12, [])
+    assert rows["left_out"] == []
 
     single = parts["single"]
     # The script gives every response its reference rating.
@@ -120,40 +115,26 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert single["rating"]["pearson"]["n"] == rows["rated"] == single["rows"]
     assert (single["parsed"]["value"], single["outcomes"]) == (1, {"ok": rows["rated"]})
     assert single["health"]["n"] == rows["rated"]
-    assert parts["single_k"]["parsed"]["n"] == 2 * rows["rated"]
     assert "parsed" not in parts["single_direct"]
     # Without its own text the scripted judge spreads its mass: one expected rating for all.
     assert parts["single_direct"]["expected"]["spearman"]["value"] is None
     assert parts["base"]["rating"]["spearman"]["value"] < 1
 
-    # The longer response wins in both orders. Labels by row: first, second, tie; lengths 4, 8 and
-    # 12 against 8: second, tie, first.
-    pairwise = parts["pairwise"]
-    assert (pairwise["agreement"]["value"], pairwise["consistency"]["value"]) == (0, 1)
-    assert pairwise["verdicts"] == {"second": 4, "tie": 4, "first": 4}
-    assert pairwise["position"]["first_share"] == 0.5
-    assert (parts["pointwise"]["verdicts"], parts["pointwise"]["threshold"]) == ({"tie": 12}, 0)
-    assert parts["pointwise"]["agreement"]["value"] == pytest.approx(1 / 3)
-
     rivals = parts["rivals"]
     assert set(rivals["rated"]) == {"tfidf", "length", "constant"}
     assert rivals["rated"]["constant"]["spearman"]["value"] is None
     assert "no probe" in rivals["missing"]
-    assert rivals["pairs"]["longer"]["agreement"]["value"] == 0
     against = found["comparisons"]["against"]
     assert set(against) == {"tfidf", "base expected"}
     assert found["comparisons"]["best_view"] == "single rating"
     assert against["tfidf"]["spearman"]["value"] > 0
-    assert found["comparisons"]["sampled"]["rating"]["spearman"]["value"] == 0
 
     page = (quality.output / "quality.md").read_text()
     assert page in capsys.readouterr().out
     for text in (
         "| judge, with critique | rating | 1.000",
         "TF-IDF",
-        "0.5496",
         "| constant",
-        "0.111",
     ):
         assert text in page, text
     assert found["command"] in page
@@ -164,13 +145,11 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_every_estimate_has_an_interval_and_n(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
-    assert quality.run("--parts", "single,pairwise") == 0
+    assert quality.run("--parts", "single") == 0
     parts = quality.json()["parts"]
     for figure in (
         *parts["single"]["expected"].values(),
         parts["single"]["parsed"],
-        parts["pairwise"]["agreement"],
-        parts["pairwise"]["consistency"],
     ):
         assert figure["low"] <= figure["value"] <= figure["high"]
         assert figure["n"] > 1
@@ -216,11 +195,10 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path: Path) -> None:
 
 def test_a_limit_takes_rows_of_each_file_and_side(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
-    assert quality.run("--parts", "single,pairwise,rivals", "--limit", "3") == 0
+    assert quality.run("--parts", "single,rivals", "--limit", "3") == 0
     rows = quality.json()["rows"]
-    assert [rows[k] for k in ("rated", "training", "pairs", "validation")] == [3, 3, 3, 3]
-    # Three ratings and three pairs in both orders, of which one is twice the same response.
-    assert len(quality.judged()) == 3 + 2 * 3 - 1
+    assert (rows["rated"], rows["training"]) == (3, 3)
+    assert len(quality.judged()) == 3
 
 
 def test_queries_that_measure_are_neither_fitted_nor_searched_on(tmp_path: Path) -> None:
@@ -239,25 +217,13 @@ def test_queries_that_measure_are_neither_fitted_nor_searched_on(tmp_path: Path)
     assert before.validation and not found.validation
 
 
-def test_a_judge_that_looks_at_the_place(tmp_path: Path) -> None:
-    quality = Quality(tmp_path)
-    assert quality.run("--parts", "pairwise", "--set", "judge.script.verdicts=first") == 0
-    found = quality.json()["parts"]["pairwise"]
-    assert (found["agreement"]["value"], found["consistency"]["value"]) == (0, 0)
-    assert found["position"] == {
-        "first_share": 1, "always_first": 12, "always_second": 0, "half_tie": 0,
-    }  # fmt: skip
-    assert found["verdicts"] == {"inconsistent": 12}
-
-
 def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> None:
     fail = {response(n): fault for n, fault in enumerate(["truncated", "unparsable"] * 10)}
     fail = {key: fail[key] for key in list(fail)[:8]}
-    fail["long" * 3] = "rejected"
     quality = Quality(tmp_path)
     more = ("--set", f"judge.script.fail={json.dumps(fail)}")
-    assert quality.run("--parts", "single,pairwise", *more) == 0
-    single, pairwise = (quality.json()["parts"][part] for part in ("single", "pairwise"))
+    assert quality.run("--parts", "single", *more) == 0
+    single = quality.json()["parts"]["single"]
     lost = sum(row["held"] for row in split(quality) if row["response"] in fail)
     assert lost > 0
     assert single["abstained"] == lost
@@ -265,11 +231,6 @@ def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> Non
     assert single["rating"]["spearman"]["value"] == 1
     assert single["parsed"]["n"] == single["rows"]
     assert single["parsed"]["value"] == pytest.approx(1 - lost / single["rows"])
-    # Failed comparisons count against the judge, in every denominator.
-    assert (pairwise["abstained"], pairwise["verdicts"]["failed"]) == (4, 4)
-    assert pairwise["consistency"]["value"] == pytest.approx(8 / 12)
-    assert pairwise["agreement"]["n"] == 12
-    assert (pairwise["parsed"]["n"], pairwise["outcomes"]["input_rejected"]) == (16, 8)
 
 
 def split(quality: Quality) -> list[dict[str, Any]]:
@@ -304,8 +265,6 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
     [
         pytest.param({}, "single,bogus", "--parts bogus: this config has", id="unknown"),
         pytest.param({"base": None}, "base", "--parts base", id="no base"),
-        pytest.param({"critiques": 0}, "single_k", "--parts single_k", id="no sampling"),
-        pytest.param({"eval_p": None}, "pointwise", "--parts pointwise", id="no pairs"),
     ],
 )
 def test_parts_that_the_config_lacks(
@@ -322,10 +281,9 @@ def test_parts_that_the_config_lacks(
 
 
 def test_a_config_without_them_runs_the_others(tmp_path: Path) -> None:
-    quality = Quality(tmp_path, base=None, critiques=0, eval_p=None)
+    quality = Quality(tmp_path, base=None, eval_p=None)
     assert quality.run() == 0
     assert list(quality.json()["parts"]) == ["single", "single_direct", "rivals"]
-    assert quality.json()["parts"]["rivals"]["pairs"] == {}
 
 
 def test_no_held_out_rows_is_an_error_before_judging(
@@ -342,78 +300,8 @@ def test_no_held_out_rows_is_an_error_before_judging(
 FEW = Draws(rounds=20)
 
 
-def said(value: float, expected: float | None = None) -> Judgement:
-    return Judgement(Outcome.OK, critique="c", rating=Rating(value, expected=expected))
-
-
-def pair(source: str, n: int, label: Verdict) -> Compared:
-    return Compared(source, n, f"{source} {n}", (f"{n} a", f"{n} b"), label)
-
-
-def test_the_threshold_comes_from_validation_files_that_know_ties() -> None:
-    first, second, tie = LABELS.values()
-    material = Material(
-        rated=(),
-        pairs=(pair("test", 1, first), pair("test", 2, tie), pair("test", 3, second)),
-        validation=(
-            pair("ties", 1, tie), pair("ties", 2, first),
-            pair("none", 1, first), pair("none", 2, second), pair("none", 3, first),
-        ),
-        draws=FEW,
-    )  # fmt: skip
-    expected = [
-        (5.0, 4.0), (5.0, 4.75), (5.0, 5.5),
-        (5.0, 5.25), (6.0, 5.0),
-        (5.1, 5.0), (5.0, 5.1), (5.1, 5.0),
-    ]  # fmt: skip
-    part = JUDGED["pointwise"]
-    judgements = [said(1, value) for values in expected for value in values]
-    assert len(part.inputs(material)) == len(judgements)
-    found = part.measure(material, FORMAT, judgements).figures
-    # 0.25 is needed for the tie. The file without ties would have made it 0.
-    assert (found["threshold"], found["searched_rows"]) == (0.25, 2)
-    assert found["verdicts"] == {"first": 1, "tie": 1, "second": 1}
-    assert found["agreement"]["value"] == 1
-    by_source = {name: v["agreement"]["value"] for name, v in found["validation"].items()}
-    assert by_source == {"ties": 1, "none": 0}
-
-
-def test_the_test_pairs_do_not_move_the_threshold() -> None:
-    _first, _second, tie = LABELS.values()
-    validation = (pair("v", 1, tie), pair("v", 2, Verdict.FIRST))
-    material = Material((), (), (pair("test", 1, tie),), validation, draws=FEW)
-    judgements = [said(1, e) for e in (7.0, 5.0, 5.5, 5.0, 7.0, 5.0)]
-    found = JUDGED["pointwise"].measure(material, FORMAT, judgements).figures
-    assert (found["threshold"], found["agreement"]["value"]) == (0.5, 0)
-
-
-def test_a_pair_without_a_distribution_fails() -> None:
-    material = Material((), (), (pair("test", 1, Verdict.TIE),), (), draws=FEW)
-    found = JUDGED["pointwise"].measure(material, FORMAT, [said(5), said(5, 5.0)]).figures
-    assert (found["abstained"], found["searched_rows"]) == (1, 0)
-    assert found["agreement"]["value"] == 0
-
-
 REFERENCE = (2.0, 4.0, 6.0, 8.0)
 HELD = tuple(Rated("r", n, f"q{n}", f"r{n}", value) for n, value in enumerate(REFERENCE))
-
-
-def test_k_critiques_are_averaged_and_parse_one_by_one() -> None:
-    material = Material(HELD, sampled=2, draws=FEW)
-    part = JUDGED["single_k"]
-    assert [(i.query, i.sample) for i in part.inputs(material)][:3] == [
-        ("q0", 0), ("q0", 1), ("q1", 0),
-    ]  # fmt: skip
-    forced = Judgement(Outcome.OK, critique="", rating=Rating(3, forced=True), forced=True)
-    lost = Judgement(Outcome.TRUNCATED, "no rating slot", critique="c")
-    judgements = [said(1), forced, said(4), said(4), said(6), lost, lost, lost]
-    found = part.measure(material, FORMAT, judgements)
-    assert found.predictions["rating"] == [2, 4, 6, None]
-    assert found.figures["abstained"] == 1
-    assert found.figures["rating"]["mae"]["value"] == 0
-    assert found.figures["rating"]["mae"]["n"] == 3
-    assert (found.figures["parsed"]["value"], found.figures["parsed"]["n"]) == (4 / 8, 8)
-    assert found.figures["outcomes"] == {"ok": 5, "truncated": 3}
 
 
 def test_a_paired_difference_keeps_rows_that_both_know() -> None:
@@ -434,5 +322,4 @@ def test_the_best_view_is_compared() -> None:
     found = comparisons(material, predictions)
     assert found["best_view"] == "single_direct expected"
     assert found["against"]["tfidf"]["spearman"]["value"] == 2
-    assert found["sampled"] == {}
     assert comparisons(material, {"rivals": {"tfidf": [4, 3, 2, 1]}})["against"] == {}

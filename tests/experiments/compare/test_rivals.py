@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Compared, Rated
-from autoj_reward.evaluate.metrics import joint, spearman
+from autoj_reward.evaluate.metrics import spearman
 from autoj_reward.prompts.format import load_format
 from autoj_reward.prompts.render import render
 from autoj_reward.prompts.tokens import PromptTokenizer
@@ -224,27 +224,3 @@ def test_the_command_measures_the_probe(tiny: Path, tmp_path: Path) -> None:
     assert (part["missing"], part["rated"]["probe"]["layer"] in (1, 2)) == ("", True)
     assert part["rated"]["probe"]["spearman"]["n"] == part["rated"]["tfidf"]["spearman"]["n"] > 1
     assert "ridge probe" in (tmp_path / "out/quality.md").read_text()
-
-
-# Pairs.
-
-FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
-
-
-def test_the_longer_response() -> None:
-    pairs = compared(("aa", "b", SECOND), ("a", "bbb", TIE), ("aa", "bb", FIRST))
-    assert rivals.longer(pairs) == [FIRST, SECOND, TIE]
-
-
-def test_the_most_frequent_label() -> None:
-    assert rivals.common_label(compared(("", "", TIE), ("", "", SECOND), ("", "", TIE))) is TIE
-    assert rivals.common_label(compared(("", "", TIE), ("", "", SECOND))) is SECOND
-
-
-def test_chance_by_counting() -> None:
-    """All nine pairs of verdicts that two orders can give, the label being the first response."""
-    shown = (FIRST, SECOND, TIE)
-    found = [joint(a, b) for a in shown for b in shown]
-    assert sum(v in shown for v in found) / 9 == pytest.approx(rivals.RANDOM_CONSISTENCY)
-    assert found.count(FIRST) / 9 == pytest.approx(rivals.RANDOM_STRICT)
-    assert shown.count(FIRST) / 3 == pytest.approx(rivals.RANDOM_AGREEMENT)

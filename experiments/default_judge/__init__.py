@@ -1,0 +1,1 @@
+"""The recipe of the models that ship: judge, scalar model and scenario classifier."""

@@ -1,0 +1,248 @@
+"""A pooling head: an attention head of the judge that averages, and rates by what the mean knows.
+
+The mean of a judge's hidden states over the rating prompt orders responses to one query better than
+the last token does, which is all that the rating slot reads. So one head of one block is made to
+average: its queries are zero, which attends to every token alike; a dimension of its value is a
+ridge regression of graded outputs and reference ratings on the block's normalised states; and what
+it says is added along the direction that raises the expected rating. Format and cost stay as
+they were; critiques hear it, too. Writes a LoRA adapter, with as much rank at the three changed
+matrices as they need, and the merged judge beside it. The states are kept, so a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from autoj_reward.config import Block, JudgeConfig
+from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.labelled import (
+    JudgeData,
+    Rated,
+    data_path,
+    excluded_queries,
+    is_held_out,
+    read_rated,
+)
+from autoj_reward.models import format_and_wrapper, resolve
+from autoj_reward.prompts.format import JudgeFormat, load_format
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.adapters import merge_adapter
+from autoj_reward.training.faults import faulty
+from autoj_reward.training.groups import read_groups
+from autoj_reward.training.judge.recipe import LossConfig
+from autoj_reward.training.judge.targets import ItemBuilder
+from experiments.compare.judge_quality.outputs import OrderedConfig, read_outputs
+from experiments.compare.rivals import kept_states, rating_prompts, ridge
+from experiments.default_judge.adapters import write_adapter
+
+FAULTY = -4.0
+"""The graded score of a faulty response, less its instruction's mean: below what systems get."""
+
+
+class PoolingHeadConfig(Block):
+    """model, adapter: the judge. block: whose head becomes the pooling
+    head, from 0. rows: graded outputs to fit, drawn; faults: how many of them are fitted with a
+    fault made into them, too; groups: files of more, as in a training's `groups.files`. The ratings
+    come on top. rated_weight, made_weight: of a rating, and of a row of faults or groups, beside a
+    graded output. strength: points of rating for a power of ten of preference, to first order.
+    examples: rows that tell which head is missed least, and the direction."""
+
+    model: str
+    adapter: Path
+    block: int = Field(ge=0)
+    rows: int = Field(3000, ge=10)
+    faults: int = Field(0, ge=0)
+    groups: tuple[str, ...] = ()
+    rated_weight: float = Field(1.0, gt=0)
+    made_weight: float = Field(1.0, gt=0)
+    strength: float = Field(1.0, gt=0)
+    examples: int = Field(32, ge=1)
+    seed: int = 0
+
+
+def fitted_rows(
+    config: PoolingHeadConfig, data: JudgeData, fmt: JudgeFormat
+) -> tuple[list[Rated], list[float]]:
+    """What may be trained on, and each row's weight. `rating` is the graded score less its
+    instruction's mean, or the rating less the mean of all."""
+    measured = excluded_queries(data, fmt)
+    own = OrderedConfig(split="validation", rival_rows=config.rows)
+    graded = read_outputs(data, own, fmt, Draws(1, config.seed)).fitted
+    rng, others = random.Random(config.seed), [row.response for row in graded]
+    made = [
+        replace(row, response=faulty(row.query, row.response, others, rng), rating=FAULTY)
+        for row in graded[: config.faults]
+        if row.response.strip()
+    ]
+    for name in config.groups:
+        for group in read_groups(data_path(data, name)):
+            mean = fmean(group.scores)
+            made += [
+                Rated(group.source, group.line, group.query, response, score - mean)
+                for response, score in zip(group.responses, group.scores, strict=True)
+            ]
+    rated = [
+        row
+        for name in data.rated
+        for row in read_rated(data_path(data, name), fmt).rows
+        if not is_held_out(row.query, data.held_out)
+    ]
+    mean = fmean([row.rating for row in rated] or [0.0])
+    weighed = [(row, 1.0) for row in graded] + [(row, config.made_weight) for row in made]
+    weighed += [(replace(row, rating=row.rating - mean), config.rated_weight) for row in rated]
+    rows, weights = zip(*[own for own in weighed if own[0].query not in measured], strict=True)
+    return list(rows), list(weights)
+
+
+def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
+    """The mean over a prompt of what a block's attention reads, before the norm's weight:
+    [width]."""
+    with torch.inference_mode():
+        read = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
+        states = read.hidden_states[block][0].float()
+        variance = states.pow(2).mean(-1, keepdim=True)
+        mean = (states * torch.rsqrt(variance + model.config.rms_norm_eps)).mean(0)
+    return np.asarray(mean.numpy(), dtype=np.float32)
+
+
+def fit(
+    states: NDArray[np.float32], rows: list[Rated], weighed: list[float]
+) -> tuple[NDArray[np.float64], float]:
+    """Weights of a mean state, [width], and the ridge's strength. weighed: each row's weight.
+
+    They are blind to the mean of all states, so that what the head adds has a mean near zero and
+    keeps its digits in half precision.
+    """
+    model = make_pipeline(StandardScaler(), ridge(rows))
+    ratings = [row.rating for row in rows]
+    model.fit(states, ratings, ridgecv__sample_weight=np.array(weighed))
+    scaler, found = model[0], model[1]
+    weights = np.asarray(found.coef_ / scaler.scale_)
+    common = np.asarray(scaler.mean_)
+    return weights - common * (weights @ common) / (common @ common), float(found.alpha_)
+
+
+def expected_rating(model: Any, builder: ItemBuilder, row: Rated) -> Tensor:
+    """The mean of the distribution at the slot right after the prompt; its gradient is kept."""
+    [tree] = builder.direct(row).trees
+    assert tree.direct
+    logits = model(torch.tensor([tree.tokens.ids]), use_cache=False).logits[0]
+    log_p = tree.direct.log_probs(lambda nodes: logits[nodes])
+    return (log_p.softmax(-1) * builder.scale).sum()
+
+
+def least_head(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) -> int:
+    """The head of a block without which the expected ratings change least."""
+    own = model.model.layers[block].self_attn
+    weight = own.o_proj.weight
+
+    def ratings() -> Tensor:
+        return torch.stack([expected_rating(model, builder, row) for row in rows])
+
+    changes = []
+    with torch.no_grad():
+        whole = ratings()
+        for head in range(weight.shape[1] // own.head_dim):
+            place = slice(head * own.head_dim, (head + 1) * own.head_dim)
+            kept = weight[:, place].clone()
+            weight[:, place] = 0
+            changes.append(float((ratings() - whole).abs().mean()))
+            weight[:, place] = kept
+    return int(np.argmin(changes))
+
+
+def rating_direction(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) -> Tensor:
+    """What to add to a block's attention for one more point of expected rating, to first order: the
+    mean gradient over the rows and all of their tokens, by its squared length, [width]."""
+    kept: list[Tensor] = []
+
+    def keep(module: Any, inputs: Any, output: Tensor) -> Tensor:
+        kept.append(output.detach().requires_grad_(True))
+        return kept[-1]
+
+    hook = model.model.layers[block].self_attn.o_proj.register_forward_hook(keep)
+    total = torch.zeros(model.config.hidden_size)
+    for row in rows:
+        [gradient] = torch.autograd.grad(expected_rating(model, builder, row), kept.pop())
+        total += gradient[0].sum(0)
+    hook.remove()
+    mean = total / len(rows)
+    return mean / mean.dot(mean)
+
+
+def write_head(
+    model: Any, block: int, head: int, weights: Tensor, direction: Tensor
+) -> dict[str, Tensor]:
+    """Make a head average, in place; returns the three changed matrices by module name. The other
+    heads that share its keys lose one dimension of their value.
+
+    weights: of a mean state, [width]. direction: what a point of that is worth, [width].
+    """
+    layer = model.model.layers[block]
+    own = layer.self_attn
+    size, shared = own.head_dim, own.num_key_value_groups
+    place = slice(head * size, (head + 1) * size)
+    group = head // shared
+    with torch.no_grad():
+        own.q_proj.weight[place] = 0
+        own.v_proj.weight[group * size] = weights / layer.input_layernorm.weight
+        for other in range(group * shared, (group + 1) * shared):
+            own.o_proj.weight[:, other * size] = 0
+        own.o_proj.weight[:, place] = 0
+        own.o_proj.weight[:, head * size] = direction
+    name = f"model.layers.{block}.self_attn"
+    return {f"{name}.{part}": getattr(own, part).weight for part in ("q_proj", "v_proj", "o_proj")}
+
+
+def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str:
+    """Read the states, fit, and write `adapter/` and `judge/` into the output folder. Return what
+    was fitted in words."""
+    from transformers import AutoTokenizer
+
+    judge = JudgeConfig(model=config.model)
+    source = resolve(judge)
+    name, wrapper = format_and_wrapper(judge)
+    fmt, tokenizer = load_format(name), AutoTokenizer.from_pretrained(source.path)
+    rows, weighed = fitted_rows(config, data, fmt)
+
+    def reader() -> Any:
+        model = _judge(source.path, config.adapter).bfloat16()
+        del model.model.layers[config.block :]
+        model.model.norm = torch.nn.Identity()
+        return lambda ids: mean_state(model, config.block, ids)
+
+    cache = output / "mean_states.npz"
+    states = kept_states(rating_prompts(rows, judge, source.path), cache, reader)
+    weights, alpha = fit(states, rows, weighed)
+    whole = _judge(source.path, config.adapter)
+    builder = ItemBuilder(PromptTokenizer(tokenizer, wrapper), fmt, LossConfig(slot_direct=1))
+    examples = rows[: config.examples]
+    head = least_head(whole, config.block, builder, examples)
+    direction = rating_direction(whole, config.block, builder, examples)
+    scaled = torch.tensor(weights * config.strength, dtype=torch.float32)
+    changed = write_head(whole, config.block, head, scaled, direction)
+    write_adapter(config.adapter, source.path, changed, output / "adapter")
+    merge_adapter(source.path, None, output / "adapter", tokenizer, output / "judge")
+    told = f"block {config.block}, head {head}; ridge of strength {alpha:g} on {len(rows)} rows"
+    return f"{told}; adapter and judge: {output}"
+
+
+def _judge(base: str, adapter: Path) -> Any:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().eval()
+    return model.requires_grad_(False)

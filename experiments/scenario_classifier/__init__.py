@@ -1,1 +1,0 @@
-"""Training and comparison of scenario classifiers: data -> linear models and rivals -> figures."""

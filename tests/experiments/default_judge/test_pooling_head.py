@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from autoj_reward.evaluate.graded import GRADER, GradedData
+from autoj_reward.evaluate.labelled import JudgeData, Rated
+from autoj_reward.prompts.format import load_format
+from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.training.adapters import merge_adapter
+from autoj_reward.training.fine_tuning import LoraBlock, with_lora
+from autoj_reward.training.judge.recipe import LossConfig
+from autoj_reward.training.judge.targets import ItemBuilder
+from experiments.default_judge import pooling_head
+from experiments.default_judge.pooling_head import PoolingHeadConfig, write_judge
+from tests.tiny import llama, saved
+from tests.tokenizers import qwen
+
+BLOCK, HEAD = 1, 2
+IDS = [5, 9, 2, 7, 7, 1]
+
+
+def attended(model: Any, ids: list[int]) -> torch.Tensor:
+    """What the block's attention adds after each token."""
+    kept: list[torch.Tensor] = []
+    hook = model.model.layers[BLOCK].self_attn.o_proj.register_forward_hook(
+        lambda module, inputs, output: kept.append(output[0].detach())
+    )
+    with torch.no_grad():
+        model(torch.tensor([ids]))
+    hook.remove()
+    return kept[0]
+
+
+def drawn(size: int) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_head_adds_what_the_mean_state_says() -> None:
+    model = llama(qwen()).eval()
+    own = model.model.layers[BLOCK].self_attn
+    own.o_proj.weight.data[:] = 0  # the other heads say nothing
+    model.model.layers[BLOCK].input_layernorm.weight.data[:] = drawn(32).abs() + 0.5
+    weights, direction = drawn(32), drawn(32) + 1
+    pooling_head.write_head(model, BLOCK, HEAD, weights, direction)
+    for n in range(1, len(IDS) + 1):
+        mean = torch.tensor(pooling_head.mean_state(model, BLOCK, IDS[:n]))
+        assert torch.allclose(attended(model, IDS)[n - 1], (weights @ mean) * direction, atol=1e-5)
+
+
+def test_the_other_heads_lose_one_dimension_at_most() -> None:
+    model, before = llama(qwen()).eval(), llama(qwen()).eval()
+    changed = pooling_head.write_head(model, BLOCK, HEAD, drawn(32), drawn(32))
+    one, other = (m.model.layers[BLOCK].self_attn for m in (model, before))
+    size = one.head_dim
+    rows = {int(n) for n in (one.q_proj.weight != other.q_proj.weight).any(1).nonzero()}
+    assert rows == set(range(HEAD * size, (HEAD + 1) * size))
+    assert (one.v_proj.weight != other.v_proj.weight).any(1).nonzero().tolist() == [[size]]
+    columns = {int(n) for n in (one.o_proj.weight != other.o_proj.weight).any(0).nonzero()}
+    assert columns == rows | {3 * size}  # head 3 shares the keys of head 2
+    assert set(changed) == {f"model.layers.1.self_attn.{p}_proj" for p in "qvo"}
+
+
+@pytest.fixture
+def builder() -> ItemBuilder:
+    tokens = PromptTokenizer(qwen(), "chat")
+    return ItemBuilder(tokens, load_format("autoj-en"), LossConfig(slot_direct=1))
+
+
+def test_a_step_along_the_direction_raises_the_rating(builder: ItemBuilder) -> None:
+    model = llama(qwen()).eval().requires_grad_(False)
+    row = Rated("r", 1, "a query", "a response", 5.0)
+    direction = pooling_head.rating_direction(model, BLOCK, builder, [row])
+    assert not model.model.layers[BLOCK].self_attn.o_proj._forward_hooks
+
+    def expected(step: float) -> float:
+        hook = model.model.layers[BLOCK].self_attn.o_proj.register_forward_hook(
+            lambda module, inputs, output: output + step * direction
+        )
+        rating = float(pooling_head.expected_rating(model, builder, row))
+        hook.remove()
+        return rating
+
+    slope = (expected(1e-2) - expected(-1e-2)) / 2e-2
+    assert slope == pytest.approx(1, rel=0.01)
+
+
+def test_the_head_that_is_missed_least(builder: ItemBuilder) -> None:
+    model = llama(qwen()).eval().requires_grad_(False)
+    own = model.model.layers[BLOCK].self_attn
+    own.o_proj.weight[:, HEAD * own.head_dim : (HEAD + 1) * own.head_dim] *= 1e-3
+    before = own.o_proj.weight.clone()
+    rows = [Rated("r", n, "a query", "word " * n, 5.0) for n in range(1, 4)]
+    assert pooling_head.least_head(model, BLOCK, builder, rows) == HEAD
+    assert torch.equal(own.o_proj.weight, before)
+
+
+def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
+    rng = np.random.default_rng(0)
+    truth, common = rng.normal(size=8), 5 * np.ones(8)
+    states = (common + rng.normal(size=(400, 8))).astype(np.float32)
+    rows = [
+        Rated("r", n, f"query {n % 40}", "", float(state @ truth)) for n, state in enumerate(states)
+    ]
+    weights, alpha = pooling_head.fit(states, rows, [1.0] * 400)
+    blind = truth - truth.mean()
+    assert np.corrcoef(weights, blind)[0, 1] > 0.99 and alpha <= 100
+    assert weights @ states.mean(0) == pytest.approx(0, abs=1e-4)
+
+
+def graded(folder: Path) -> None:
+    """Ten instructions with the outputs of six systems each."""
+    with gzip.open(folder / "outputs.jsonl.gz", "wt") as outputs:
+        for n in range(10):
+            texts = {f"s{k}": f"word {k} " * (k + n) for k in range(6)}
+            outputs.write(json.dumps({"instruction": f"i{n}", "outputs": texts}) + "\n")
+    with gzip.open(folder / "preferences.jsonl.gz", "wt") as preferences:
+        for n, k in product(range(10), range(6)):
+            row = {"annotator": GRADER, "instruction": f"i{n}", "second": f"s{k}"}
+            preferences.write(json.dumps(row | {"preference": 10 ** -(6 - k)}) + "\n")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> JudgeData:
+    """A judge of two small layers with an adapter, and data enough to fit."""
+    tokenizer = qwen()
+    saved(llama(tokenizer), tokenizer, tmp_path / "base")
+    adapted = with_lora(llama(tokenizer), LoraBlock(rank=2, alpha=4, first_layer=1), "CAUSAL_LM")
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            weight.data[:] = 0.05
+    adapted.save_pretrained(tmp_path / "adapter")
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"query": f"q{n}", "response": f"r{n}", "rating": n % 9 + 1} for n in range(24)]
+    (data / "rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    graded(data)
+    return JudgeData(folder=data, rated=("rated.jsonl",), graded=GradedData(folder="."))
+
+
+def test_a_judge_is_written_whose_head_averages(
+    data: JudgeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = PoolingHeadConfig(
+        model=str(tmp_path / "base"),
+        adapter=tmp_path / "adapter",
+        block=BLOCK,
+        rows=40,
+        examples=2,
+    )
+    out = tmp_path / "out"
+    said = write_judge(config, data, out)
+    assert str(out) in said
+    head = int(re.search(r"block 1, head (\d)", said)[1])  # type: ignore[index]
+    judge = LlamaForCausalLM.from_pretrained(out / "judge")
+    own = judge.model.layers[BLOCK].self_attn
+    place = slice(head * own.head_dim, (head + 1) * own.head_dim)
+    assert own.q_proj.weight[place].abs().max() < 1e-3 < own.q_proj.weight.abs().mean()
+    written = own.o_proj.weight[:, place].abs().amax(0)
+    assert written[0] > 1e3 * written[1:].max()
+    # The other modules are the adapter's, and the adapter that is written is the judge.
+    merge_adapter(str(tmp_path / "base"), None, tmp_path / "adapter", qwen(), tmp_path / "was")
+    was = LlamaForCausalLM.from_pretrained(tmp_path / "was").state_dict()
+    differ = {n for n, w in judge.state_dict().items() if not torch.allclose(w, was[n], atol=1e-3)}
+    assert differ == {f"model.layers.1.self_attn.{p}_proj.weight" for p in "qvo"}
+    # The states are on record: the same command reads none again.
+    monkeypatch.setattr(pooling_head, "mean_state", None)
+    assert write_judge(config, data, out) == said
