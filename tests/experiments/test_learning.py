@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
-from autoj_reward.journal.records import judgement_record
+from autoj_reward.journal.records import digest, judgement_cell, judgement_record
 from experiments import learning
 from experiments.learning import LearningConfig, logged, score
 from experiments.study import Study, train
@@ -69,13 +69,14 @@ def test_the_learning_of_a_scripted_judge(
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
     with sqlite3.connect(journal) as db:
-        wanted = "SELECT key, judge, judgement FROM judgements LIMIT 1"
-        [key, judge, cell] = db.execute(wanted).fetchone()
+        columns = "key, judge, outcome, input, judgement, at"
+        row = db.execute(f"SELECT {columns} FROM judgements LIMIT 1").fetchone()
+        key, judge, outcome, given, cell, at = row
         rating = {"value": 99.0, "distribution": [], "expected": None}
-        wrong = judgement_record(cell, judge) | {"rating": rating}
+        wrong = judgement_cell(judge, judgement_record(cell, judge) | {"rating": rating})
         db.execute(
-            "UPDATE judgements SET judgement = ?, checksum = NULL WHERE key = ?",
-            (json.dumps(wrong), key),
+            "UPDATE judgements SET judgement = ?, checksum = ? WHERE key = ?",
+            (wrong, digest(key, judge, outcome, given, wrong, at), key),
         )
     with pytest.raises(EngineError, match="1 ratings of"):
         learning._check_journal(journal, 3)
