@@ -81,11 +81,8 @@ class Service(FastAPI):
     guard: Guard
 
 
-def make_app(
-    client: RewardClient, token: str, limits: Limits | None = None, edges: int = 1
-) -> Service:
-    """An app that judges through a client. token: what callers must present. edges: how many
-    like this one share the service's work."""
+def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
+    """An app that judges through a client. token: what callers must present."""
     app = Service(
         title="autoj-reward",
         redoc_url=None,
@@ -178,7 +175,7 @@ def make_app(
                     client.backend.judge,
                     views,
                     client.preferred,
-                    client.max_in_flight * edges,
+                    client.max_in_flight,
                     list(client.scale) if client.scale else None,
                     client.backend.distributions,
                 )
