@@ -6,7 +6,6 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
-    POST /v1/chat/completions  RewardBench's prompts: see `chat.py`
     GET  /v1/judge      -> what the judge is and gives: see `bodies.Judge`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
@@ -42,7 +41,7 @@ from starlette.exceptions import HTTPException
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.config import View
-from autoj_reward.edge import bodies, chat
+from autoj_reward.edge import bodies
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
@@ -163,8 +162,6 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         return answer(
             {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
         )
-
-    chat.add_route(app, lambda: client.backend.judge, compare)
 
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
