@@ -19,7 +19,7 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   codetiming==1.4.0 orjson==3.13.0 \
   verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
   math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0 \
-  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4 fschat==0.2.36
+  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -67,7 +67,7 @@ test-frameworks: model  ## Run the adapters of other frameworks in those framewo
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verifiers.py nemo_gym.py \
-	  areal.py skyrl.py rewardbench.py) $(ARGS)
+	  areal.py skyrl.py) tests/evaluate/test_sections.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

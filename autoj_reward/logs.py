@@ -22,13 +22,12 @@ _PLAIN = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class JsonLines(logging.Formatter):
-    """Time (UTC, seconds), level, process, logger, message, request id and the record's `facts`."""
+    """Time (UTC, seconds), level, logger, message, request id and the record's `facts`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
-            "process": record.process,
             "logger": record.name,
             "message": record.getMessage(),
             "request_id": REQUEST_ID.get(),

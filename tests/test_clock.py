@@ -26,7 +26,6 @@ HOURS = 6 * 3600.0
 DATED = {
     "autoj_reward/journal/__init__.py",
     "autoj_reward/collect/answers.py",
-    "autoj_reward/edge/chat.py",
     "autoj_reward/edge/genrm.py",
     "autoj_reward/io/http.py",
     "autoj_reward/models/identity.py",

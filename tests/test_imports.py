@@ -154,14 +154,7 @@ def test_no_circle_between_modules() -> None:
                 "autoj_reward.edge.application",
                 *(
                     f"autoj_reward.replicas.{name}"
-                    for name in (
-                        "alone",
-                        "backend",
-                        "cluster",
-                        "deployments",
-                        "pipeline",
-                        "started",
-                    )
+                    for name in ("alone", "backend", "cluster", "deployments", "pipeline")
                 ),
             },
         ),

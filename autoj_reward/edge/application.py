@@ -1,8 +1,8 @@
 """The whole service as a Ray Serve application, for `serve deploy` and KubeRay's RayService.
 
 Judge replicas, and the HTTP edge as an ingress deployment behind Serve's own proxy: Serve then
-replaces edges too, and Kubernetes' load balancer finds them on every node. There is no journal and
-no `/get_reward`: both belong to one process, `autoj serve`.
+replaces edges too, and Kubernetes' load balancer finds them on every node. There is no journal, and
+none of the routes in `edge/trainers.py`: both belong to one process, `autoj serve`.
 
     import_path: autoj_reward.edge.application:build
     args: {judge: {model: GAIR/autoj-13b, serve: {replicas: 2, max_replicas: 8}}}

@@ -19,7 +19,7 @@ from autoj_reward.edge.token import presented
 from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG, REQUEST, REQUEST_ID, new_request_id
 
-PUBLIC = ("/healthz", "/readyz", "/docs", "/openapi.json")
+PUBLIC = ("/healthz", "/readyz", "/openapi.json")
 """Need no token: probes cannot carry one, and these tell nothing of what is judged."""
 DEADLINE_HEADER = "x-deadline-s"
 CLIENT_GONE = 499

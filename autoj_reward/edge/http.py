@@ -6,13 +6,12 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
-    POST /v1/chat/completions  RewardBench's prompts: see `chat.py`
     GET  /v1/judge      -> what the judge is and gives: see `bodies.Judge`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
                         {"unavailable" | "lost" | "error": reason}, and the caller asks again
-    GET  /healthz, /readyz, /metrics, /docs, /openapi.json
+    GET  /healthz, /readyz, /metrics, /openapi.json
 
 The app holds a RewardClient, which asks Serve replicas by handle; on one machine it does not sit
 behind Serve's own proxy. The proxy answers 500 for what was in flight on a replica that dies, keeps
@@ -35,18 +34,17 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.config import View
-from autoj_reward.edge import bodies, chat
+from autoj_reward.edge import bodies
 from autoj_reward.edge.guard import Guard
 from autoj_reward.edge.intake import Limits
 from autoj_reward.edge.metrics import Metrics
-from autoj_reward.edge.page import POLICY, page
 from autoj_reward.edge.refusal import answered, refused, require_inputs
 from autoj_reward.edge.responses import LINES, Message, Receive, Send, problem
 from autoj_reward.edge.routes import BodyRoute
@@ -68,7 +66,7 @@ from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judge
 JSON, TEXT = "application/json", "text/plain"
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 """By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
-making. The model itself is on the page by /readyz."""
+making. The model itself is in the OpenAPI document by /readyz."""
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"content": {JSON: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
@@ -81,15 +79,12 @@ class Service(FastAPI):
     guard: Guard
 
 
-def make_app(
-    client: RewardClient, token: str, limits: Limits | None = None, edges: int = 1
-) -> Service:
-    """An app that judges through a client. token: what callers must present. edges: how many
-    like this one share the service's work."""
+def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
+    """An app that judges through a client. token: what callers must present."""
     app = Service(
         title="autoj-reward",
+        docs_url=None,  # its page loads scripts from a CDN
         redoc_url=None,
-        docs_url=None,
         strict_content_type=False,
     )
     app.metrics = metrics = Metrics()
@@ -97,7 +92,7 @@ def make_app(
     _tell_errors(app)
     _add_probes(app, client)
     app.router.route_class = BodyRoute
-    # On the page, every route from here on needs the token; the guard sees to it.
+    # In the OpenAPI document, every route from here on needs the token; the guard checks it.
     app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
     app.router.responses.update(ERRORS)
 
@@ -167,8 +162,6 @@ def make_app(
             {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
         )
 
-    chat.add_route(app, lambda: client.backend.judge, compare)
-
     @app.get("/v1/judge", response_model=bodies.Judge)
     async def name() -> Response:
         views = tuple(sorted(await client.views()))
@@ -178,7 +171,7 @@ def make_app(
                     client.backend.judge,
                     views,
                     client.preferred,
-                    client.max_in_flight * edges,
+                    client.max_in_flight,
                     list(client.scale) if client.scale else None,
                     client.backend.distributions,
                 )
@@ -241,10 +234,6 @@ async def _lines(
 
 
 def _add_probes(app: Service, client: RewardClient) -> None:
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(page(app.openapi()), headers=POLICY)
-
     @app.get("/healthz")
     async def alive() -> Response:
         """200 while this process answers at all."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -16,16 +15,12 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
 from autoj_reward.select.tie_break import tied_pairs
 from autoj_reward.types import Candidate, Comparison, GroupKey, Judgement, Outcome, Usage, group_key
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable with the folder in which several processes count together; prometheus_client reads
-it when it is imported."""
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
 
@@ -35,9 +30,6 @@ class Metrics:
 
     Judgements are counted by outcome and kind (`single` or `pairwise`), tokens as in, cached or
     out. Ties are pairs of equal ratings within a group (see `group_key`) of one request.
-
-    Of several edges on one port each shows what all have counted, those that died included; the
-    judge's health is each one's own, by its process id, and what the process costs is left out.
     """
 
     def __init__(self) -> None:
@@ -59,12 +51,7 @@ class Metrics:
             buckets=SECONDS,
             registry=r,
         )
-        self.in_flight = Gauge(
-            "autoj_requests_in_flight",
-            "Requests under way.",
-            registry=r,
-            multiprocess_mode="livesum",
-        )
+        self.in_flight = Gauge("autoj_requests_in_flight", "Requests under way.", registry=r)
         self._judgements = Counter(
             "autoj_judgements", "Judgements by outcome.", ["kind", "outcome"], registry=r
         )
@@ -92,18 +79,10 @@ class Metrics:
             "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
         )
         self._figures = Gauge(
-            "autoj_judge_health",
-            "Figures over the last judgements.",
-            ["figure"],
-            registry=r,
-            multiprocess_mode="liveall",
+            "autoj_judge_health", "Figures over the last judgements.", ["figure"], registry=r
         )
         self._alarm = Gauge(
-            "autoj_judge_alarm",
-            "1 while a figure is out of its bounds.",
-            ["figure"],
-            registry=r,
-            multiprocess_mode="livemax",
+            "autoj_judge_alarm", "1 while a figure is out of its bounds.", ["figure"], registry=r
         )
         for name in FIGURES:
             self._figures.labels(name).set(math.nan)
@@ -148,11 +127,7 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
         self._check_health()
-        shown = self.registry
-        if FOLDER in os.environ:
-            shown = CollectorRegistry()
-            MultiProcessCollector(shown)  # type: ignore[no-untyped-call]
-        return generate_latest(shown)
+        return generate_latest(self.registry)
 
     def _counter_of(self, single: bool, outcome: Outcome) -> Counter:
         return self._judgements.labels("single" if single else "pairwise", outcome.value)

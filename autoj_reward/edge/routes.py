@@ -1,18 +1,15 @@
-"""Routes whose only argument is the request's body: checked as FastAPI checks it, in a third of
-the time, since nothing is looked for in the address, the headers or dependencies."""
+"""FastAPI routes that hold the body of a request only once."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, get_type_hints
 
 from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from autoj_reward.edge.responses import App, Message, Receive, Send
 
@@ -20,7 +17,11 @@ Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class BodyRoute(APIRoute):
-    """A route of `endpoint(body)`, which answers with a Response."""
+    """A route of `endpoint(body)`, whose bytes are dropped as soon as they have been read.
+
+    FastAPI's own handler keeps them until the answer is there, which takes as long as judging does:
+    requests in flight would hold every text twice. Other endpoints stay FastAPI's.
+    """
 
     def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -29,9 +30,7 @@ class BodyRoute(APIRoute):
             self.app = _app(TypeAdapter(kinds["body"]), endpoint)
 
 
-def _app(shape: TypeAdapter[Any], answer: Endpoint) -> App:
-    """What raises is told by the handlers of the app that the route is of."""
-
+def _app(shape: TypeAdapter[Any], endpoint: Endpoint) -> App:
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         try:
             checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
@@ -39,20 +38,14 @@ def _app(shape: TypeAdapter[Any], answer: Endpoint) -> App:
             found = error.errors(include_url=False)
             wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
             raise RequestValidationError(wrong) from None
-        response = await answer(checked)
+        response = await endpoint(checked)
         await response(scope, receive, send)
 
     return app
 
 
 def _parsed(body: bytes) -> Any:
-    """RequestValidationError for what is no JSON, HTTPException for what is no text.
-
-    Of 60 MiB the loop waits a third of the time that `json` takes, which is left to what is wrong
-    and to what only it reads: other encodings, and half of a surrogate pair.
-    """
-    with suppress(ValueError):
-        return from_json(body)
+    """RequestValidationError for what is no JSON, HTTPException for what is no text."""
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
         del body  # a large one is not held beside what is made of it

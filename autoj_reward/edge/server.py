@@ -1,4 +1,4 @@
-"""The HTTP server of one edge: its config, its socket, and uvicorn with the app on it."""
+"""The HTTP server of a service: its config, its socket, and uvicorn with the app on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig
@@ -30,7 +30,6 @@ class EdgeConfig(Block):
     reward: the judge and its replicas; shaping, failures and view are those of `/get_reward`.
     host, port: where it listens; nowhere without a token, whatever the host. token_env,
     token_file: the environment variable, or the file, with the token that every request must carry.
-    edges: processes that share the port, each with its share of what the service takes on.
     max_requests: requests under way; more are refused with 429. deadline_s: seconds until an answer
     must begin. drain_s: seconds that SIGTERM leaves to requests in flight; what is not answered by
     then gets 503.
@@ -41,23 +40,13 @@ class EdgeConfig(Block):
     port: int = Field(8300, ge=1, le=65535)
     token_env: str = "AUTOJ_TOKEN"
     token_file: Path | None = None
-    edges: int = Field(1, ge=1)
     max_requests: int = Field(4096, ge=1)
     deadline_s: float = Field(1800.0, gt=0)
     drain_s: int = Field(60, ge=0)
 
-    @model_validator(mode="after")
-    def _shared(self) -> EdgeConfig:
-        if self.max_requests < self.edges:
-            raise ValueError(
-                f"edges is {self.edges} and max_requests {self.max_requests}: each edge takes at "
-                "least one, so lower edges or raise max_requests"
-            )
-        return self
-
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket for an edge, port 0 for any that is free. Raises ConfigError if it is taken."""
+    """A socket for a service, port 0 for any that is free. Raises ConfigError if it is taken."""
     try:
         listening = socket.create_server((host, port), backlog=4096)
     except OSError as error:
@@ -72,7 +61,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The app of one edge and the server that it is on."""
+    """The app of a service and the server that it is on."""
 
     app: Service
     server: EdgeServer
@@ -81,10 +70,10 @@ class Edge:
         """Take no new connection, answer what is under way, then end. From any thread."""
         self.app.guard.intake.draining = self.server.should_exit = True
 
-    def end(self) -> None:
-        """End without waiting for what is under way."""
+    def stop(self) -> None:
+        """Drain; called again, wait for nothing in flight. A signal's handler may call it."""
+        self.server.force_exit = self.server.should_exit
         self.drain()
-        self.server.force_exit = True
 
 
 async def make_edge(
@@ -94,13 +83,10 @@ async def make_edge(
     token: str,
     listening: socket.socket,
 ) -> Edge:
-    """One of the `config.edges` on a socket, with its share of the limits; one body is let in
-    whatever their number."""
-    room = places(-(-config.max_requests // config.edges))
-    whole = Limits()
-    bodies = max(whole.body, whole.bodies // config.edges)
-    limits = Limits(requests=room.requests, bodies=bodies, deadline_s=config.deadline_s)
-    app = make_app(client, token, limits, config.edges)
+    """Make the app over a client, with the trainers' routes, and its server on a socket."""
+    room = places(config.max_requests)
+    limits = Limits(requests=room.requests, deadline_s=config.deadline_s)
+    app = make_app(client, token, limits)
     trainers.add_routes(app, model, app.metrics.judged)
     return Edge(app, server_of(app.guard, listening, room.most, config.drain_s))
 

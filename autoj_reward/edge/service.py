@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.edge.server import EdgeConfig, listen, make_edge
-from autoj_reward.edge.several import Several
-from autoj_reward.edge.sharing import Plan
 from autoj_reward.edge.token import kept_token
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.garbage import seldom_collected
@@ -42,60 +39,24 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
     with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
-        kind = _Alone if checked.edges == 1 else _several
-        running = kind(checked, token, listening, model)
+        edge = model.run(
+            lambda client: make_edge(checked, client, model, token, listening)
+        ).result()
         for line in model.used():
             announce(f"http://{checked.host}:{checked.port}: {line}")
-        reload = _Reload(
-            checked, lambda: load_run(EdgeConfig, config, sets, strict), model, running
-        )
+        reload = _Reload(checked, lambda: load_run(EdgeConfig, config, sets, strict), model)
         before = {
-            number: signal.signal(number, lambda number, frame: running.stop())
+            number: signal.signal(number, lambda number, frame: edge.stop())
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
-            running.run()
+            with seldom_collected():
+                model.run(lambda client: edge.server.serve()).result()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
     return 0
-
-
-class _Alone:
-    """The one edge of a service, in the process that started the judge."""
-
-    def __init__(
-        self, config: EdgeConfig, token: str, listening: socket.socket, model: RewardModel
-    ) -> None:
-        self._model = model
-        self._edge = model.run(
-            lambda client: make_edge(config, client, model, token, listening)
-        ).result()
-
-    def stop(self) -> None:
-        """Drain; called again, wait for nothing under way."""
-        edge = self._edge
-        edge.end() if edge.server.should_exit else edge.drain()
-
-    def replaced(self, config: EdgeConfig, name: str) -> None:
-        """It asks the client whose judge that is."""
-
-    def run(self) -> None:
-        with seldom_collected():
-            self._model.run(lambda client: self._edge.server.serve()).result()
-
-
-def _several(
-    config: EdgeConfig, token: str, listening: socket.socket, model: RewardModel
-) -> Several:
-    """The edges of a service, over the replicas that this process has started."""
-    found: dict[str, Any] = {}
-    if any(judge.on_replicas for judge in config.reward.started):
-        from autoj_reward.replicas.started import started
-
-        found = started({name: client.backend for name, client in model.clients.items()})
-    return Several(Plan(config, token, listening, found))
 
 
 class _Reload:
@@ -103,13 +64,9 @@ class _Reload:
     running one."""
 
     def __init__(
-        self,
-        running: EdgeConfig,
-        load: Callable[[], EdgeConfig],
-        model: RewardModel,
-        edges: _Alone | Several,
+        self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
     ) -> None:
-        self._running, self._load, self._model, self._edges = running, load, model, edges
+        self._running, self._load, self._model = running, load, model
         self._terms = _terms(format_of(running.reward.judge))
         self._turn = asyncio.Lock()
 
@@ -144,7 +101,6 @@ class _Reload:
             load_any_format.cache_clear()  # it may have been edited
             await client.backend.update(with_readings(judge, new.reward.view, "reward"))
             self._running = new
-            self._edges.replaced(new, client.backend.judge)
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
 

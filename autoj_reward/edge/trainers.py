@@ -5,11 +5,13 @@
     POST /v1/responses  as NeMo Gym's genrm_compare asks: see `genrm.py`
 
 A judgement that fails gets the fallback of the service's `reward.failures`, until the budget of the
-run that asks is spent: see `runs.py`.
+run that asks is spent. The training runs that share a service have a budget each.
 """
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,18 +19,25 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
+from autoj_reward.config import RewardConfig
 from autoj_reward.edge import genrm
 from autoj_reward.edge.bodies import MAX_INPUTS, Body, Text, Turns
 from autoj_reward.edge.refusal import require_inputs
-from autoj_reward.edge.runs import RUN_HEADER, Runs, run_name
+from autoj_reward.edge.token import in_address
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models import critiques_of
-from autoj_reward.trainer.failures import Budgets
+from autoj_reward.trainer.failures import Budgets, FailureBudget, budgets_of
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.text import mappings
 from autoj_reward.types import Judgement
+
+RUN_HEADER = "x-run"
+RUNS = 256
+"""Runs whose failures are remembered; those that asked longest ago are forgotten first."""
+OVER_S = 60.0
+"""A refused run that has not asked for so many seconds is over: who asks by its name is new."""
 
 
 class Query(BaseModel):
@@ -52,6 +61,47 @@ class Said(Body):
     response: Text
     label: Any = None
     metadata: dict[str, Any] | None = None
+
+
+class RunBudget(FailureBudget):
+    """A spent budget that refuses only calls with a failure: what is judged well is answered."""
+
+    spent = False
+
+    def count(self, judgements: Sequence[Judgement]) -> None:
+        """BudgetExceeded if the run's budget is spent and one of these has failed."""
+        try:
+            super().count(judgements)
+            self.spent = False
+        except BudgetExceeded:
+            self.spent = True
+            if not all(judgement.ok for judgement in judgements):
+                raise
+
+
+class Runs:
+    """The budgets of each run, by its name."""
+
+    def __init__(self, config: RewardConfig, now: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._now = config, now
+        self._runs: OrderedDict[str, tuple[dict[str, RunBudget], float]] = OrderedDict()
+
+    def budgets(self, name: str) -> dict[str, RunBudget]:
+        """The budgets of a run that asks now, by part."""
+        found, asked = self._runs.pop(name, ({}, 0.0))
+        spent = any(budget.spent for budget in found.values())
+        if not found or (spent and self._now() - asked > OVER_S):
+            found = budgets_of(self._config, RunBudget)
+        self._runs[name] = found, self._now()
+        if len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+        return found
+
+
+def run_name(authorization: str, header: str = "") -> str:
+    """The name that a caller gives its run: the header X-Run, or the user in its address
+    (http://RUN:TOKEN@host). Empty for callers that give none: they share one budget."""
+    return (header or in_address(authorization)[0])[:80]
 
 
 Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]

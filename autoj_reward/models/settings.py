@@ -77,17 +77,6 @@ def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
     return max(1, min(most))
 
 
-def limits_shared(config: JudgeConfig, processes: int) -> JudgeConfig:
-    """Return the config for one of so many processes that ask the same endpoint: each has its part
-    of what the account allows a minute."""
-    limits = {
-        name: limit / processes
-        for name in ("requests_per_minute", "tokens_per_minute")
-        if (limit := getattr(config, name)) is not None
-    }
-    return config.model_copy(update=limits)
-
-
 def _sizes(config: EngineConfig, device: Device) -> tuple[int, int]:
     """Sequences at once, and tokens of one step."""
     if device.kind == "cpu":

@@ -45,12 +45,6 @@ class RayBackend:
         self.views, self.distributions = views, distributions
         self.max_ongoing = max_ongoing
 
-    @property
-    def application(self) -> str:
-        """Serve's name of the application that they are."""
-        name: str = self._handle.deployment_id.app_name
-        return name
-
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         answers = self._handle.stream.remote(list(items))
         try:
@@ -85,9 +79,9 @@ class RayBackend:
                 status = await asyncio.to_thread(serve.status)
         except (TimeoutError, *LOST) as error:
             raise EngineUnavailable("Ray Serve's controller does not answer") from error
-        application = status.applications.get(self.application)
-        name = self._handle.deployment_id.name
-        found = application.deployments.get(name) if application else None
+        where = self._handle.deployment_id
+        application = status.applications.get(where.app_name)
+        found = application.deployments.get(where.name) if application else None
         running: int = found.replica_states.get("RUNNING", 0) if found else 0
         if not running:
             raise EngineUnavailable("no judge replica runs")

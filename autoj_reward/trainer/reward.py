@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -171,7 +171,9 @@ class RewardModel:
         if journal:
             self._stack.callback(journal.close)
         clients = {
-            name: await self._stack.enter_async_context(self._opened(name, own, journal))
+            name: await self._stack.enter_async_context(
+                open_reward(own, journal=journal, gpus=self._gpus)
+            )
             for name, own in self._judged()
         }
         for name, client in clients.items():
@@ -207,12 +209,6 @@ class RewardModel:
         self.parts.use_views(views)
         asked = {n: partial(self.clients[n].rate, view=view) for n, view in views.items()}
         self._asks = asked | self._functions
-
-    def _opened(
-        self, name: str, own: JudgedConfig, journal: Journal | None
-    ) -> AbstractAsyncContextManager[RewardClient]:
-        """The judge of one part."""
-        return open_reward(own, journal=journal, gpus=self._gpus)
 
     def close(self) -> None:
         """Stop what this run started; calls in flight end with EngineUnavailable. The object may be

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import socket
 import struct
 import threading
@@ -217,15 +216,9 @@ def test_each_critique_is_a_judge_input(path: str) -> None:
                 assert answer.json()["detail"] == "1088 judge inputs: a request may cost 1024"
 
 
-def test_the_openapi_page_names_every_route_and_needs_no_token() -> None:
+def test_the_openapi_document_names_every_route_and_needs_no_token() -> None:
     with calling(made(Stub())) as call:
         page = call("GET", "/openapi.json", headers={}).json()
-        docs = call("GET", "/docs", headers={})
-    assert docs.status_code == 200 and "<code>POST /v1/score</code>, with the token" in docs.text
-    # Nothing of it is fetched, from here or elsewhere, and no other host is named.
-    assert "://" not in docs.text
-    assert not re.search(r"(src|href)=.?(?!.?openapi\.json)|@import|<script|<link|url\(", docs.text)
-    assert docs.headers["content-security-policy"].startswith("default-src 'none'")
     assert {"/v1/score", "/v1/compare", "/v1/best_of_n", "/v1/judge"} <= set(page["paths"])
     assert {"401", "413", "422", "429", "503", "504"} <= set(
         page["paths"]["/v1/score"]["post"]["responses"]

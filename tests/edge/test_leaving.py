@@ -20,19 +20,16 @@ from autoj_reward.edge.server import EdgeConfig, listen, make_edge
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
-from tests.edge.test_chat import prompt
 from tests.edge.test_edge import HEADERS, SCORE, Stub, made, metric, serving, until
 
 PAIR = {"query": "q", "first": "a", "second": "bb"}
 ITEMS = {"items": [{"query": "q", "responses": ["a"]}, {"query": "q", "responses": ["bb"]}]}
 GENRM = {"input": "Why?", "metadata": {"response_1": "a", "response_2": "bb"}}
-CHAT = {"messages": [{"role": "user", "content": prompt("Why?", "a", "bb")}]}
 ROUTES: dict[str, Any] = {
     "/v1/score": SCORE,
     "/v1/compare": {"pairs": [PAIR]},
     "/v1/best_of_n": {"query": "q", "responses": ["a", "bb"]},
     "/v1/judge": ITEMS,
-    "/v1/chat/completions": CHAT,
     "/reward": {"prompt": "Why?", "response": "a"},
     "/get_reward": {"query": ["Why?a", "Why?bb"], "prompts": ["Why?", "Why?"]},
     "/v1/responses": GENRM,

@@ -18,8 +18,7 @@ from autoj_reward.config import (
     ReplicaConfig,
     RewardConfig,
 )
-from autoj_reward.edge.runs import OVER_S, RUNS, Runs, run_name
-from autoj_reward.edge.trainers import add_routes
+from autoj_reward.edge.trainers import OVER_S, RUNS, Runs, add_routes, run_name
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Judgement, Outcome, Verdict

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.sections import WEIGHTS, sections
 from autoj_reward.types import Verdict
+from tests.trainer.conftest import FRAMEWORKS
 
 WON, LOST = Verdict.FIRST, Verdict.SECOND
 
@@ -41,3 +44,13 @@ def test_the_mean_is_of_all_sections_alone() -> None:
 
 def test_other_subsets_are_in_no_section() -> None:
     assert scores(("easy", WON)) == {}
+
+
+def test_weights_are_rewardbenchs_own() -> None:
+    constants = FRAMEWORKS / "rewardbench/constants.py"
+    if not constants.is_file():
+        pytest.skip(f"no {constants}: make test-frameworks")
+    published = runpy.run_path(str(constants))
+    assert {name: list(own) for name, own in WEIGHTS.items()} == published["SUBSET_MAPPING"]
+    counts = {subset: n for own in WEIGHTS.values() for subset, n in own.items()}
+    assert counts == published["EXAMPLE_COUNTS"]

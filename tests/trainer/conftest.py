@@ -35,16 +35,9 @@ STUBBED: dict[str, dict[str, tuple[str, ...]]] = {
         "pydot": ("graph_from_dot_file",),
         "yappi": (),
     },
-    "rewardbench": {
-        "vllm": ("SamplingParams",),
-        "anthropic": (),
-        "google.generativeai": (),
-        "google.generativeai.types": ("HarmBlockThreshold", "HarmCategory"),
-        "together": ("Together",),
-    },
 }
 """By framework: modules that only a GPU's software can import, or that speak to somebody's
-sandboxes, dashboards, profilers and models, with the names that others take from them."""
+sandboxes, dashboards and profilers, with the names that others take from them."""
 
 
 @pytest.fixture

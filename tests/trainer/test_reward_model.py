@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,21 +171,18 @@ def test_a_forked_process_opens_its_own_judge(reward: RewardModel) -> None:
     assert {str(error) for error in in_workers(reward)} == {CLOSED}
 
 
-class OnRay(RewardModel):
-    """Its judge is scripted, and its config says that replicas run."""
-
-    def _opened(self, *_: Any) -> AbstractAsyncContextManager[RewardClient]:
-        return open_judge(config().judge)
-
-
-def test_a_forked_process_starts_no_replicas_of_its_own() -> None:
-    with OnRay(config(judge=JudgeConfig(kind="vllm"))) as model:
+def test_a_forked_process_starts_no_replicas_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The judge is scripted, and its config says that replicas run.
+    scripted = config().judge
+    opened = "autoj_reward.trainer.reward.open_reward"
+    monkeypatch.setattr(opened, lambda own, **_: open_judge(scripted))
+    with RewardModel(config(judge=JudgeConfig(kind="vllm"))) as model:
         for error in in_workers(model):
             assert isinstance(error, ConfigError)
             assert "forked" in str(error) and "reward.service" in str(error)
         assert model.rewards_now(asked("good"))[0].value == 9.0
     # Nothing was open when this one was forked: the child may be the process that opens it.
-    assert in_workers(OnRay(model.config)) == [9.0, 9.0]
+    assert in_workers(RewardModel(model.config)) == [9.0, 9.0]
 
 
 def test_a_pickled_one_works_where_it_is_loaded(reward: RewardModel) -> None:

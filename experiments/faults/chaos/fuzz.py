@@ -29,18 +29,6 @@ VALID: dict[str, Any] = {
         "input": [{"role": "user", "content": "Why?"}],
         "metadata": {"response_1": "a", "response_2": "bc"},
     },
-    "/v1/chat/completions": {
-        "model": "any",
-        "messages": [
-            {"role": "system", "content": "Judge."},
-            {
-                "role": "user",
-                "content": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\na\n"
-                "[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nbc\n"
-                "[The End of Assistant B's Answer]",
-            },
-        ],
-    },
 }
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 2**31, 10**400, 1e308, float("nan"), float("-inf"), "", "\x00", "\ud800",

@@ -21,7 +21,6 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable
 
 TOKEN = "chaos"
-ON_RAY = "experiments.faults.chaos.on_ray"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -110,18 +109,14 @@ def service(
     folder: Path,
     start_s: float = 180,
     files: int | None = None,
-    edges: int = 1,
-    on_ray: bool = False,
 ) -> Iterator[Server]:
     """`autoj serve` with this judge, ready; its log goes into the folder. files: that it may have
-    open at a time. on_ray: a scripted judge, too, is on a replica."""
+    open at a time."""
     port = free_port()
     config = folder / "serve.yaml"
     given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
-    given |= {"edges": edges}
     config.write_text(yaml.safe_dump(given), encoding="utf-8")
-    serve = ["autoj_reward.cli", "serve", "--config"]
-    command = [sys.executable, "-m", *([ON_RAY] if on_ray else serve), str(config)]
+    command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
     if files is not None:
         command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
     with _running(Server(command, port, folder / "service.log"), start_s) as server:
