@@ -61,7 +61,7 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) tests/trainer/test_trl.py -k 'not ppo'
 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
-	$(BIN)/pytest -m index tests/edge/test_client_install.py $(ARGS)
+	$(BIN)/pytest -m index tests/service/test_client_install.py $(ARGS)
 
 test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoj_reward.commands import plan as rates
-from autoj_reward.commands.flags import (
+from autoj_reward.cli import plan as rates
+from autoj_reward.cli.flags import (
     CONFIG,
     RUN,
     SET,

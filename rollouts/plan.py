@@ -25,12 +25,12 @@ from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.markdown import table
 from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
 from autoj_reward.models.settings import kv_precision, settled, weight_precision
-from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.training.fine_tuning import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.recipe import TrainScalarConfig

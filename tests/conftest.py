@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import ssl
 import sys
@@ -59,6 +60,17 @@ def what_trains_is_marked(request: pytest.FixtureRequest) -> Iterator[None]:
     hook = optimizer.register_optimizer_step_pre_hook(refuse)
     yield
     hook.remove()
+
+
+@pytest.fixture(autouse=True)
+def logs_go_where_they_went() -> Iterator[None]:
+    """A command that a test runs in this process may write its logs to the test's own stderr."""
+    loggers = [logging.getLogger(name) for name in ("autoj_reward", "uvicorn", "asyncio")]
+    before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+    yield
+    for one, handlers, propagate, level in before:
+        one.handlers, one.propagate = handlers, propagate
+        one.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.config.load import parse_yaml
-from autoj_reward.edge.server import EdgeConfig
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.config import (
     BestOfFourConfig,
@@ -32,8 +31,9 @@ from autoj_reward.evaluate.config import (
     RankingConfig,
     SelectionConfig,
 )
-from autoj_reward.prompts.format import load_any_format
+from autoj_reward.formats.schema import load_any_format
 from autoj_reward.scenarios.criteria_file import read_criteria
+from autoj_reward.service.server import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from experiments.compare.ablation.config import RewardAblationConfig

@@ -21,11 +21,11 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, ReplicaConfig, ServiceConfig
-from autoj_reward.edge.http import make_app
 from autoj_reward.errors import ConfigError, EngineError, JournalError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service.api import make_app
 from autoj_reward.types import Candidate, Judgement, Outcome, Rating
 
 Writer = asyncio.StreamWriter

@@ -8,10 +8,10 @@ import gc
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
-from autoj_reward.edge.http import make_app
 from autoj_reward.garbage import LOOK_AFTER, seldom_collected
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service.api import make_app
 from experiments.faults.chaos.server import TOKEN
 from experiments.speed.edge_alone import asked
 

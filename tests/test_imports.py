@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import autoj_reward
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "ray", "vllm", "transformers"}
@@ -31,22 +31,20 @@ STAGES = (
     ),
     ("io",),
     ("capacity",),
-    ("prompts",),
+    ("formats",),
     ("models",),
     ("engine",),
     ("scenarios",),
-    ("parse",),
     ("judge",),
-    ("select",),
+    ("questions",),
     ("journal",),
     ("replicas",),
     ("client",),
     ("trainer",),
-    ("edge",),
+    ("service",),
     ("watch",),
     ("evaluate",),
     ("training", "collect"),
-    ("commands",),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
@@ -112,7 +110,7 @@ def test_arrows_go_from_experiments_over_rollouts_to_the_package() -> None:
     for path in SOURCES:
         below = set(houses[houses.index(name_of(path).split(".")[0]) + 1 :])
         met = set(imported(path))
-        if name_of(path) != "autoj_reward.cli":  # its table names the jobs, and imports none
+        if name_of(path) != "autoj_reward.cli.main":  # its table names the jobs, and imports none
             met |= named(path)
         if above := {name for name in met if name.split(".")[0] in below}:
             wrong[name_of(path)] = above
@@ -120,9 +118,9 @@ def test_arrows_go_from_experiments_over_rollouts_to_the_package() -> None:
 
 
 def test_the_table_of_commands_names_all_their_modules() -> None:
-    met = named(ROOT / "autoj_reward/cli.py")
+    met = named(ROOT / "autoj_reward/cli/main.py")
     rooms = {name.rpartition(".")[0] if "." in name else name for name in met}
-    assert rooms == {"autoj_reward.commands", "rollouts"}
+    assert rooms == {"autoj_reward.cli", "rollouts"}
     assert met == set(cli.MODULES)
 
 
@@ -151,7 +149,7 @@ def test_no_circle_between_modules() -> None:
         (
             "ray",
             {
-                "autoj_reward.edge.application",
+                "autoj_reward.service.application",
                 *(
                     f"autoj_reward.replicas.{name}"
                     for name in ("alone", "backend", "cluster", "deployments", "pipeline")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoj_reward.cli import main
+from autoj_reward.cli.main import main
 from autoj_reward.config import RewardConfig, ServiceConfig
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.trainer.reward import RewardModel

@@ -15,20 +15,20 @@ import httpx
 import pytest
 import yaml
 
-from autoj_reward.cli import main
+from autoj_reward.cli.main import main
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import FailureConfig, JudgeConfig, PartConfig, RewardConfig
-from autoj_reward.edge.http import make_app
 from autoj_reward.engine.endpoint import TINY
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.evaluate.results import load
+from autoj_reward.service.api import make_app
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
-from tests.edge.test_service import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.evaluate_rows import pair, write
 from tests.rollouts.test_job import read
+from tests.service.test_service import free_port
 
 Judge = dict[str, Any]
 Door = Callable[[Path, Judge, str], str]
@@ -167,7 +167,6 @@ def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
-    monkeypatch.setattr("autoj_reward.edge.service.log_to_stderr", lambda: None)  # it would stay so
     endpoint = Dialect(most=told)
     judge = {"kind": "openai", "model": "m", "base_url": endpoint.url, "start_s": 5}
     said = door(tmp_path, judge, view)

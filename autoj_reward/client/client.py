@@ -18,7 +18,7 @@ from autoj_reward.client.slots import Slots
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
-from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
 Futures = dict[JudgeInput, asyncio.Future[Judgement]]

@@ -16,7 +16,7 @@ from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models.views import resolve_view
-from autoj_reward.select.race import Ask
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import JudgeInput, Judgement
 
 

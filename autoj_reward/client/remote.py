@@ -21,10 +21,10 @@ from autoj_reward.errors import (
     InputRejected,
     ReplicaLost,
 )
+from autoj_reward.formats.render import require_unicode
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import judgement_of
 from autoj_reward.models.views import VIEWS
-from autoj_reward.prompts.render import require_unicode
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 
 JUDGE_HEADER = "x-autoj-judge"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
+from autoj_reward.formats.render import Prompt
 from autoj_reward.io.encoding import text_digest
-from autoj_reward.prompts.render import Prompt
 
 
 @dataclass(frozen=True, slots=True)

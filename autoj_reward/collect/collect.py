@@ -31,10 +31,10 @@ from autoj_reward.collect.statistics import render_statistics, statistics
 from autoj_reward.collect.teacher import OutOfBudget, open_teacher
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import JudgeData, data_path
+from autoj_reward.formats.schema import load_format
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_json, write_jsonl, write_text
 from autoj_reward.io.stream import LISTED
-from autoj_reward.prompts.format import load_format
 from autoj_reward.scenarios import Registry, Scenario
 from autoj_reward.scenarios.linear import shipped_classifier
 from autoj_reward.types import BadRow

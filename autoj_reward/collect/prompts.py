@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from autoj_reward.prompts.render import Message, Part, Prompt, fill
+from autoj_reward.formats.render import Message, Part, Prompt, fill
 from autoj_reward.scenarios import Scenario, system_message
 
 FOLDER = Path(__file__).parent / "prompts"

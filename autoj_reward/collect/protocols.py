@@ -19,9 +19,9 @@ from autoj_reward.collect.unify import (
     unusable,
 )
 from autoj_reward.evaluate.labelled import LABELS, is_held_out, message_parts
+from autoj_reward.formats.render import Prompt, render
+from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.io.checks import BadField
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.prompts.render import Prompt, render
 from autoj_reward.scenarios import Scenario
 from autoj_reward.types import JudgeInput
 

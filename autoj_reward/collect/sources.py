@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 from autoj_reward.config import Block
 from autoj_reward.evaluate.labelled import LABELS, in_drawn_order, label_of, read_compared
+from autoj_reward.formats.schema import load_format
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
-from autoj_reward.prompts.format import load_format
 from autoj_reward.types import BadRow, Verdict
 
 Form = Literal[

@@ -11,9 +11,9 @@ from autoj_reward.collect.answers import Answer, AnswerLog, Cost, question_key
 from autoj_reward.collect.config import BudgetConfig, TeacherConfig
 from autoj_reward.engine.base import Engine, Sampling
 from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
-from autoj_reward.prompts.render import Prompt
 
 QUESTION_S = 600.0
 """Seconds that an endpoint has for a question, retries included."""

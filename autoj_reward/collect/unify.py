@@ -12,9 +12,11 @@ from enum import StrEnum
 from itertools import pairwise
 
 from autoj_reward.collect.english import is_english
-from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.prompts.slots import Slot
+from autoj_reward.formats.comparison import parse_comparison
+from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.formats.slots import Slot
+from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.types import Verdict
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import EngineUnavailable
+from autoj_reward.formats.render import Prompt
 from autoj_reward.models.views import Abilities
-from autoj_reward.prompts.render import Prompt
 from autoj_reward.types import Usage
 
 ROUNDING = 0.01

@@ -10,11 +10,11 @@ from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Prepared, Score
 from autoj_reward.engine.fitting import fitted
 from autoj_reward.errors import EngineUnavailable, ModelError
+from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.classifier import pad_of_classifier, scores
 from autoj_reward.models.settings import dtype_of
-from autoj_reward.prompts.render import Prompt
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
 BATCH = 16

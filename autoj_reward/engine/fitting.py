@@ -7,8 +7,8 @@ from dataclasses import replace
 from autoj_reward.config import OverLong
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.errors import InputRejected
-from autoj_reward.prompts.render import Prompt
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.tokens import PromptTokenizer
 
 
 def fitted(

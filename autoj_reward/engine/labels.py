@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.types import Usage, concurrent_usage
 
 Ids = tuple[int, ...]

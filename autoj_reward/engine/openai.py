@@ -27,9 +27,9 @@ from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.formats.render import Prompt, broken_up, defuse
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
-from autoj_reward.prompts.render import Prompt, broken_up, defuse
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
 T = TypeVar("T")

@@ -15,13 +15,13 @@ from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling,
 from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
+from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.classifier import pad_of_classifier
 from autoj_reward.models.device import Device, device_here
 from autoj_reward.models.settings import CPU_KV_GIB, settled
 from autoj_reward.models.views import Abilities
-from autoj_reward.prompts.render import Prompt
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 
 UNMEASURED = 0.01

@@ -13,11 +13,11 @@ from autoj_reward.client.client import Require
 from autoj_reward.client.in_order import in_order
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig, View
+from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.select.race import Ask
+from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 
 T = TypeVar("T")

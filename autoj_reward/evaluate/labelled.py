@@ -21,12 +21,14 @@ from pydantic import Field
 from autoj_reward.config import Block
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.graded import GradedData
+from autoj_reward.formats.comparison import parse_comparison
+from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat
+from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, gathered, read_rows
 from autoj_reward.io.stream import Stream
-from autoj_reward.parse import ParseFailure, parse_comparison, parse_rating
-from autoj_reward.prompts.format import PLACEHOLDER, JudgeFormat
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)

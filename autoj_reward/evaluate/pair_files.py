@@ -20,8 +20,8 @@ from autoj_reward.evaluate.rows import (
     row_id,
     strictly,
 )
+from autoj_reward.formats.schema import load_format
 from autoj_reward.io.checks import context, text
-from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict
 
 

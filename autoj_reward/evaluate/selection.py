@@ -23,16 +23,16 @@ from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured
 from autoj_reward.evaluate.selection_figures import CONFIGURED, Chosen, Kept, Spent, figures
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import resolve_view
-from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.select.budget import require_cheap_pass, select_within
-from autoj_reward.select.choose import Compare, choose
-from autoj_reward.select.race import Ask
+from autoj_reward.questions.budget import require_cheap_pass, select_within
+from autoj_reward.questions.choose import Compare, choose
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
 
 ALONE = ("policy_logprob", "expected_rating", "first")

@@ -15,6 +15,11 @@ from autoj_reward.context import Context
 from autoj_reward.conversation import question
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.comparison import ParsedVerdict, parse_comparison
+from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.render import flags, render, require_readable
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.judge.by_ratings import Readings, by_ratings
 from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
@@ -26,15 +31,6 @@ from autoj_reward.models import (
     ratings_tie,
 )
 from autoj_reward.models.views import distributions_of, views_of
-from autoj_reward.parse import (
-    ParsedRating,
-    ParsedVerdict,
-    ParseFailure,
-    parse_comparison,
-    parse_rating,
-)
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.prompts.render import flags, render, require_readable
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.rendering import criteria_text
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, Usage

@@ -5,11 +5,11 @@ from __future__ import annotations
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, Thinking
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
 from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, Thinking
 
 
 def make_engine(

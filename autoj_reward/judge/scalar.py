@@ -10,16 +10,16 @@ from typing import Any
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import InputRejected
-from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
-from autoj_reward.models import ResolvedModel
-from autoj_reward.models.views import VIEWS, Abilities, distributions_of
-from autoj_reward.prompts.format import ScalarFormat
-from autoj_reward.prompts.render import (
+from autoj_reward.formats.render import (
     answered_prompt,
     require_context,
     require_readable,
     text_flags,
 )
+from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
+from autoj_reward.models import ResolvedModel
+from autoj_reward.models.views import VIEWS, Abilities, distributions_of
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
 
 

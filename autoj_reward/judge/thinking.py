@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, counted
-from autoj_reward.prompts.format import Thinking
+from autoj_reward.formats.schema import Thinking
 
 CUT = "thinking_cut"
 """The flag of a judgement whose thinking block was closed by force."""

@@ -14,9 +14,9 @@ from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.context import Asked
 from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.models.device import device_here
 from autoj_reward.models.identity import folder_identity, hub_commit
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
 CRITERIA = "criteria"
 """The context field that `judge.criteria` fills."""

@@ -22,9 +22,9 @@ from autoj_reward.config import (
 )
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.logs import LOG
 from autoj_reward.models import CRITERIA, format_and_wrapper, format_of
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat, load_any_format
 
 T = TypeVar("T", bound=Block)
 Place = tuple[str | int, ...]

@@ -8,8 +8,8 @@ from typing import Literal
 
 from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.models import format_of, known_models
-from autoj_reward.prompts.format import ScalarFormat
 
 VIEWS: frozenset[View] = frozenset(("rating", "expected", "direct"))
 Use = Literal["choose", "reward"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from autoj_reward.engine.base import Engine, Sampling
 from autoj_reward.errors import InputRejected
-from autoj_reward.prompts.render import Message, Part, Prompt, fill
+from autoj_reward.formats.render import Message, Part, Prompt, fill
 from autoj_reward.scenarios.registry import OTHERS, Registry
 
 TEMPLATE = (Path(__file__).parent / "classify.txt").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autoj_reward.prompts.format import PLACEHOLDER
+from autoj_reward.formats.schema import PLACEHOLDER
 from autoj_reward.scenarios.criteria_file import CriterionKind
 from autoj_reward.scenarios.registry import Scenario
 

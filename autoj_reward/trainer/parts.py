@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models import format_of
-from autoj_reward.prompts.format import JudgeFormat, ScalarFormat
 from autoj_reward.types import PLANTED, Judgement
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
-from autoj_reward.select.tie_break import tied_pairs
+from autoj_reward.questions.tie_break import tied_pairs
 from autoj_reward.watch.figures import COMPARISON, Mark
 
 VIEWS = ("rating", "expected", "direct")

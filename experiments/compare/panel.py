@@ -24,10 +24,10 @@ from autoj_reward.evaluate.labelled import (
     read_rated,
 )
 from autoj_reward.evaluate.metrics import correlation, pearson, spearman
+from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.io.rows import Rows, require_usable
 from autoj_reward.journal import Journal
 from autoj_reward.models import format_and_wrapper
-from autoj_reward.prompts.format import JudgeFormat, load_format
 from autoj_reward.types import BadRow, JudgeInput, Judgement
 from experiments.study import ResampledConfig
 

@@ -26,10 +26,10 @@ from tqdm import tqdm
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Rated
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput
 
 ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))

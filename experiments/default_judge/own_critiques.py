@@ -26,12 +26,12 @@ from autoj_reward.evaluate.labelled import (
     is_held_out,
     read_rated,
 )
+from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal
 from autoj_reward.models import format_and_wrapper
-from autoj_reward.parse import ParsedRating, parse_rating
-from autoj_reward.prompts.format import JudgeFormat, load_format
-from autoj_reward.prompts.render import render
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.critique_health import examine
 

@@ -21,9 +21,9 @@ from pydantic import Field
 from autoj_reward.config import Block, PolicyConfig
 from autoj_reward.evaluate.graded import Graded, read_splits
 from autoj_reward.evaluate.labelled import JudgeData, data_path, pairs_of
+from autoj_reward.formats.schema import load_format
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled
-from autoj_reward.prompts.format import load_format
 from autoj_reward.training.groups import WORSE
 from experiments.compare.ablation.checkers import Checkable, grade, read_checkable
 from experiments.compare.ablation.gather import sampled_responses

@@ -35,9 +35,9 @@ from autoj_reward.evaluate.labelled import (
     is_held_out,
     read_rated,
 )
+from autoj_reward.formats.schema import JudgeFormat, load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import format_and_wrapper, resolve
-from autoj_reward.prompts.format import JudgeFormat, load_format
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.training.adapters import merge_adapter
 from autoj_reward.training.faults import faulty
 from autoj_reward.training.groups import read_groups

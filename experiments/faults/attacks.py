@@ -21,10 +21,10 @@ import numpy as np
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.intervals import Array, Draws, share
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
-from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.panel import ask
 from experiments.study import ResampledConfig, Study, command

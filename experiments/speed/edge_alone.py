@@ -15,10 +15,10 @@ from contextlib import nullcontext
 
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
-from autoj_reward.edge.http import make_app
-from autoj_reward.edge.responses import App, Message
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import log_to_stderr
+from autoj_reward.service.api import make_app
+from autoj_reward.service.responses import App, Message
 from experiments.faults.chaos import bare
 from experiments.faults.chaos.server import HEADERS, TOKEN
 

@@ -22,11 +22,11 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.vllm import VllmEngine
+from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
 from autoj_reward.models.settings import max_ongoing, settled
-from autoj_reward.prompts.format import load_format
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.speed.random_judge import write_shape
 from experiments.speed.throughput.bare import BareEngine

@@ -12,10 +12,10 @@ from tqdm import tqdm
 
 from autoj_reward.capacity.roofline import Lengths
 from autoj_reward.capacity.shape import ModelShape
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.built_in import BASE, build
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput
 from experiments.speed.throughput.work import BACKGROUND
 

@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn
-from autoj_reward.prompts.format import ScalarFormat, available, load_any_format
-from autoj_reward.prompts.render import answered_prompt, render
+from autoj_reward.formats.render import answered_prompt, render
+from autoj_reward.formats.schema import ScalarFormat, available, load_any_format
 from autoj_reward.types import JudgeInput
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.select.race import Fate, Spending, Standing
+from autoj_reward.questions.race import Fate, Spending, Standing
 from autoj_reward.types import Candidate, Judgement, Selection
 
 

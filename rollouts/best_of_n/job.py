@@ -18,6 +18,7 @@ from tqdm import tqdm
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.extras import from_extras
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
@@ -28,7 +29,6 @@ from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import entry_view, resolve_view, with_readings
-from autoj_reward.prompts.format import ScalarFormat
 from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts

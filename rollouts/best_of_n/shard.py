@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SHARDS = "shards"
 KNOWN = {
     *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
-    *("autoj_reward.select.race", "rollouts.best_of_n.group"),
+    *("autoj_reward.questions.race", "rollouts.best_of_n.group"),
 }
 """The modules whose classes `groups.pickle` may hold."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoj_reward.select.race import Fate
+from autoj_reward.questions.race import Fate
 from autoj_reward.types import Usage
 from rollouts.best_of_n.group import GroupResult
 

@@ -19,9 +19,9 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
+from autoj_reward.questions.budget import require_cheap_pass, select_within
+from autoj_reward.questions.choose import choose
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.select.budget import require_cheap_pass, select_within
-from autoj_reward.select.choose import choose
 from autoj_reward.types import Asking, BadRow, Candidate
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.sampler import on_record, sample_missing

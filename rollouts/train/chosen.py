@@ -11,8 +11,8 @@ from typing import Any
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.conversation import turns_of
+from autoj_reward.formats.render import user_prompt
 from autoj_reward.journal import Journal
-from autoj_reward.prompts.render import user_prompt
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.sampler import on_record

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoj_reward.cli import main
+from autoj_reward.cli.main import main
 from autoj_reward.config import FailureConfig, JudgeConfig, PartConfig, RewardConfig
 from autoj_reward.errors import BudgetExceeded
 from autoj_reward.logs import LOG

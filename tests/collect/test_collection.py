@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoj_reward.cli import main
+from autoj_reward.cli.main import main
 from autoj_reward.collect.answers import Answer, AnswerLog, Cost, question_key
 from autoj_reward.collect.config import BudgetConfig, TeacherConfig
 from autoj_reward.collect.prompts import critique_prompt, merge_prompt, pairwise_prompt
@@ -27,8 +27,8 @@ from autoj_reward.collect.unify import (
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
 from autoj_reward.evaluate.labelled import read_compared, read_rated
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import Prompt, user_prompt
+from autoj_reward.formats.render import Prompt, user_prompt
+from autoj_reward.formats.schema import load_format
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.types import Usage, Verdict
 from tests.engine.test_distributions import Dialect
@@ -550,7 +550,7 @@ def test_no_row_left_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_training_recipe_takes_what_is_collected(tmp_path: Path, smollm2: Any) -> None:
-    from autoj_reward.prompts.tokens import PromptTokenizer
+    from autoj_reward.formats.tokens import PromptTokenizer
     from autoj_reward.training.judge.examples import make_examples
     from autoj_reward.training.judge.recipe import TrainJudgeConfig
     from autoj_reward.training.judge.targets import ItemBuilder

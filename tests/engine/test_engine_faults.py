@@ -15,8 +15,8 @@ from autoj_reward.config import JudgeConfig, OverLong, PolicyConfig
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError
+from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.make import make_judge
-from autoj_reward.prompts.render import Prompt
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica
 from autoj_reward.types import Candidate, Outcome
 

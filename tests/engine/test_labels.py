@@ -12,7 +12,7 @@ import pytest
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared
 from autoj_reward.engine.labels import Read, slot_tokens, trie_probs
 from autoj_reward.errors import InputRejected
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.types import Usage
 from tests.tokenizers import FAMILIES
 

@@ -19,9 +19,9 @@ from autoj_reward.engine.base import Sampling
 from autoj_reward.engine.endpoint import TINY
 from autoj_reward.engine.openai import OpenAIEngine
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.formats.render import Message, Part
+from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import Message, Part
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
 from tests.tokenizers import qwen
 

@@ -21,10 +21,10 @@ import pytest
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.engine.vllm import engine_arguments
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import resolve
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 from tests.engine.by_hand import label_probs

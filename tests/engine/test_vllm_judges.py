@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.formats.schema import FORMATS
 from autoj_reward.models import resolve
-from autoj_reward.prompts.format import FORMATS
 from autoj_reward.types import JudgeInput
 from tests.engine.asking import judged
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.best_of_four import Spread, credit, spread, ties_score
 from autoj_reward.evaluate.results import load
 from tests.evaluate_rows import pair, write
-from tests.formats import write_reference_format
+from tests.reference_format import write_reference_format
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.critique_files import Case, read_cases
 from autoj_reward.evaluate.critiques import grader_input, is_exchanged
 from autoj_reward.evaluate.results import load, load_rows
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
 from tests.evaluate_rows import AGAINST_CHATGPT, released_scenarios, write
 
 SAID = {"win": "A: Feedback 1 is significantly better.", "tie": "C: Neither.", "lose": "B: ..."}

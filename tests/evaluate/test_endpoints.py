@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.results import load
 from tests.engine.test_openai_engine import Endpoint, chat
 from tests.evaluate_rows import pair, write

@@ -18,8 +18,8 @@ from autoj_reward.evaluate.labelled import (
     read_rated,
     swapped,
 )
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
 from autoj_reward.types import JudgeInput, Verdict
 
 FORMAT = load_format("autoj-en")

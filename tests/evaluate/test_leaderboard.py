@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.leaderboard import items_of
 from autoj_reward.evaluate.results import load
 from autoj_reward.io.page import data_block

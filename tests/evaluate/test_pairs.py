@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate import checks, pairs
 from autoj_reward.evaluate.pair_figures import Kept, Said

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.results import load
 from tests.evaluate_rows import write
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.client.in_order import in_order
 from autoj_reward.evaluate import ask
 from autoj_reward.evaluate.best_of_four import Choice

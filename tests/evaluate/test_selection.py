@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.candidates import read_candidates
 from autoj_reward.evaluate.results import load, load_rows
 from tests.evaluate_rows import write

@@ -16,9 +16,9 @@ from autoj_reward.config import EngineConfig
 from autoj_reward.engine.base import Generation, Sampling
 from autoj_reward.engine.vllm import VllmEngine
 from autoj_reward.errors import EngineUnavailable
+from autoj_reward.formats.render import user_prompt
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
-from autoj_reward.prompts.render import user_prompt
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.config import ScoreConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.io.claims import CLAIM, claim, judged_by
@@ -279,8 +279,8 @@ def everyones() -> Iterator[Path]:
 
 AS_NOBODY = """
 import os, sys
-import autoj_reward.commands.score, rollouts.best_of_n.job
-from autoj_reward import cli
+import autoj_reward.cli.score, rollouts.best_of_n.job
+from autoj_reward.cli import main as cli
 if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

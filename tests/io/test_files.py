@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.errors import OutputError
 from autoj_reward.io.files import filling, require_apart, write_jsonl
 from autoj_reward.types import Outcome, Usage

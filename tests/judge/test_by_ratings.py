@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.commands.score import verdict_fields
+from autoj_reward.cli.score import verdict_fields
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.by_ratings import BY_RATINGS
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import Prompt
-from autoj_reward.select.aggregate import swap_consistent
+from autoj_reward.questions.aggregate import swap_consistent
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
 
 

@@ -12,14 +12,14 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.make import make_judge
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, Contest, JudgeInput, Outcome, Verdict, after
-from tests.formats import write_reference_format
 from tests.judge.test_reward import Hand, judge
+from tests.reference_format import write_reference_format
 
 
 @pytest.fixture

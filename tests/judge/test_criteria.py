@@ -11,18 +11,18 @@ from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.generative import criteria_of, with_criteria
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import context_asked
-from autoj_reward.prompts.render import Prompt
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.features import HEAD, TAIL, words_of
 from autoj_reward.scenarios.rendering import criteria_text
 from autoj_reward.trainer.context import ContextFields
 from autoj_reward.types import JudgeInput
-from tests.formats import write_reference_format
 from tests.judge.test_reading import Shown
 from tests.judge.test_reward import judge
+from tests.reference_format import write_reference_format
 
 EMAIL = "Write an email to my boss to ask for a day off next Friday."
 CODE = "Write a Python function that reverses a linked list."

@@ -11,13 +11,13 @@ from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
+from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import ResolvedModel
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import Prompt
+from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.replicas.replica import JudgeReplica
-from autoj_reward.select.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.types import (
     Comparison,
     JudgeInput,

@@ -16,12 +16,12 @@ from autoj_reward.config import JudgeConfig, OverLong, RewardConfig
 from autoj_reward.engine.classifier import TransformersScorer
 from autoj_reward.engine.fake import FakeScorer
 from autoj_reward.errors import ConfigError, FormatError, ModelError
+from autoj_reward.formats.render import answered_prompt
+from autoj_reward.formats.schema import ScalarFormat, load_any_format, load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.make import judge_name, make_judge
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.models import format_and_wrapper, format_of, resolve
-from autoj_reward.prompts.format import ScalarFormat, load_any_format, load_format
-from autoj_reward.prompts.render import answered_prompt
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict

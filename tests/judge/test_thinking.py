@@ -11,12 +11,12 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.render import flags
+from autoj_reward.formats.schema import FORMATS, JudgeFormat, Thinking, load_format
 from autoj_reward.judge.generative import GenerativeJudge, fingerprint
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.thinking import read_past
 from autoj_reward.models import ResolvedModel
-from autoj_reward.prompts.format import FORMATS, JudgeFormat, Thinking, load_format
-from autoj_reward.prompts.render import flags
 from autoj_reward.types import JudgeInput, Judgement
 from tests.growth import require_linear
 from tests.judge.test_reward import ITEM, PAIR, Hand

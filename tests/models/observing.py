@@ -20,14 +20,14 @@ from autoj_reward.engine import classifier, endpoint, vllm
 from autoj_reward.engine.base import Score
 from autoj_reward.engine.openai import OpenAIEngine
 from autoj_reward.errors import AutojError
+from autoj_reward.formats.schema import FORMATS
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.journal import Journal
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import critiques_of, resolve
 from autoj_reward.models.device import CPU, Device
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.prompts.format import FORMATS
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.deployments import deployment_of
 from autoj_reward.replicas.replica import PolicyReplica

@@ -20,8 +20,8 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.models.unused import keys_without_effect
-from tests.formats import REFERENCE, write_reference_format
 from tests.models.observing import REFUSED, World, thinking_format
+from tests.reference_format import REFERENCE, write_reference_format
 from tests.test_config import OURS, kind_of
 
 ENDPOINT = {"kind": "openai", "model": "served", "format": "autoj-en", "base_url": "{url}/v1"}

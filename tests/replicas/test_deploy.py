@@ -18,13 +18,13 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.schema import ServeDeploySchema
 
 from autoj_reward.config import JudgeConfig, ReplicaConfig
-from autoj_reward.edge.application import ApplicationConfig, build
-from autoj_reward.edge.metrics import Metrics
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service.application import ApplicationConfig, build
+from autoj_reward.service.metrics import Metrics
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 from tests.rayservice import RAY_SERVICE
 

@@ -51,7 +51,7 @@ def application(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     import ray
     from ray import serve
 
-    from autoj_reward.edge.application import build
+    from autoj_reward.service.application import build
 
     monkeypatch.setitem(os.environ, "AUTOJ_TOKEN", "secret")
     ray.init("local", log_to_driver=False, include_dashboard=False, num_cpus=4)

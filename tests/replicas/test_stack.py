@@ -14,12 +14,12 @@ import pytest
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import resolve
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.engine.by_hand import label_probs
 from tests.processes import processes

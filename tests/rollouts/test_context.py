@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.journal import Journal
 from rollouts.train.chosen import training_rows
-from tests.formats import write_reference_format
+from tests.reference_format import write_reference_format
 from tests.rollouts.test_job import Job, judged, read, write_rows
 
 ROWS: list[Any] = [

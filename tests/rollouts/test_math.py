@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from tests.engine.test_openai_engine import Answer, Endpoint, chat
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from autoj_reward.capacity.machine import find_gpu
 from autoj_reward.capacity.memory import Place, Training, adapter_parameters, parts
 from autoj_reward.capacity.plan import PlanConfig, make_plan
 from autoj_reward.capacity.shape import find_shape
-from autoj_reward.cli import main
+from autoj_reward.cli.main import main
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError

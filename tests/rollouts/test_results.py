@@ -23,7 +23,7 @@ from autoj_reward.errors import OutputError
 from autoj_reward.io.files import write_json, write_jsonl, write_text
 from autoj_reward.io.plain import to_json
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.select.race import Fate, Spending, Standing
+from autoj_reward.questions.race import Fate, Spending, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,

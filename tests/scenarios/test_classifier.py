@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoj_reward.cli import main as autoj
+from autoj_reward.cli.main import main as autoj
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.prompts.render import Prompt
+from autoj_reward.formats.render import Prompt
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.features import Features, opening_terms, whole_terms, words_of
 from autoj_reward.scenarios.generative import (

@@ -17,9 +17,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.edge.trainers import add_routes
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.journal import Journal
+from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer import slime
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
@@ -27,7 +27,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate
-from tests.formats import write_reference_format
+from tests.reference_format import write_reference_format
 
 Make = Callable[..., RewardModel]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.formats import write_reference_format
+from tests.reference_format import write_reference_format
 from tests.trainer.conftest import FRAMEWORKS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
@@ -187,7 +187,7 @@ def compare(gym: Any, named: Any) -> Any:
         from resources_servers.genrm_compare import app as genrm
         from responses_api_models.openai_model import app as openai
 
-        from autoj_reward.edge.trainers import add_routes
+        from autoj_reward.service.trainers import add_routes
 
         service = FastAPI()
         add_routes(service, named(**failures))
@@ -272,7 +272,7 @@ async def test_what_the_service_refuses_ends_the_comparison_in_words(
 def test_the_roles_of_a_genrm_are_read_as_its_metadata(named: Any) -> None:
     from fastapi import FastAPI
 
-    from autoj_reward.edge.trainers import add_routes
+    from autoj_reward.service.trainers import add_routes
 
     app = FastAPI()
     add_routes(app, named())

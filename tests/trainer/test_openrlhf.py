@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from autoj_reward.edge.trainers import add_routes
 from autoj_reward.errors import BudgetExceeded
+from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer import openrlhf as ours
 
 pytestmark = [

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from autoj_reward.engine.endpoint import TINY
-from tests.edge.test_service import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
+from tests.service.test_service import free_port
 
 ROOT = Path(__file__).parents[2]
 RANK = """

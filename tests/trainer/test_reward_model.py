@@ -30,7 +30,6 @@ from autoj_reward.config import (
     ShapingConfig,
 )
 from autoj_reward.config.urls import parse_base_url
-from autoj_reward.edge.http import make_app
 from autoj_reward.errors import (
     AutojError,
     BudgetExceeded,
@@ -41,6 +40,7 @@ from autoj_reward.errors import (
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward, split
@@ -50,7 +50,7 @@ from autoj_reward.trainer.text import query_text, reply_text, response_text
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome
-from tests.formats import write_reference_format
+from tests.reference_format import write_reference_format
 
 RATINGS = {"good": 9, "fair": 6, "poor": 2}
 

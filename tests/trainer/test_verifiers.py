@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.formats import write_reference_format
+from tests.reference_format import write_reference_format
 from tests.trainer.conftest import FRAMEWORKS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code

@@ -22,9 +22,9 @@ from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.graded import GradedData
 from autoj_reward.evaluate.labelled import Compared, Rated
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.fine_tuning import LoraBlock, freeze_below, with_lora
 from autoj_reward.training.judge.examples import schedule
 from autoj_reward.training.judge.losses import read_item

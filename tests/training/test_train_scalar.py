@@ -18,7 +18,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from autoj_reward.cli import main
+from autoj_reward.cli.main import main
 from autoj_reward.config import load_config
 from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.evaluate.graded import GRADER

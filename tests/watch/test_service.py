@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from autoj_reward import cli
+from autoj_reward.cli import main as cli
 from autoj_reward.io.claims import judged_by
 from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.page import document, headers

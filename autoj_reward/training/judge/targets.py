@@ -20,10 +20,11 @@ from torch import Tensor
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import slot_tokens
 from autoj_reward.evaluate.labelled import Compared, Rated
-from autoj_reward.parse import ParsedRating, ParsedVerdict, parse_comparison, parse_rating
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.comparison import ParsedVerdict, parse_comparison
+from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.groups import Ranked
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.tree import TokenTree

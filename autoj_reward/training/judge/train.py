@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import format_and_wrapper, resolve
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.training.adapters import merge_adapter
 from autoj_reward.training.fine_tuning import (
     LoraBlock,

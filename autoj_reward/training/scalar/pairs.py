@@ -16,9 +16,9 @@ from autoj_reward.evaluate.labelled import (
     is_held_out,
     read_compared,
 )
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import answered_prompt
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.render import answered_prompt
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.fine_tuning import refuse_bad
 from autoj_reward.training.groups import ranked_groups
 from autoj_reward.training.scalar.recipe import TrainScalarConfig

@@ -20,10 +20,10 @@ from contextlib import closing
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Rated
+from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_and_wrapper
-from autoj_reward.prompts.format import JudgeFormat, load_format
 from experiments.compare import rivals
 from experiments.compare.judge_quality.config import PARTS, JudgeQualityConfig
 from experiments.compare.judge_quality.ordered import ordered

@@ -13,7 +13,7 @@ from autoj_reward.config import Block
 from autoj_reward.evaluate.graded import Graded, read_splits
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import JudgeData, Rated, data_path, pairs_of
-from autoj_reward.prompts.format import JudgeFormat
+from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.types import JudgeInput
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from autoj_reward.evaluate.intervals import difference, share
 from autoj_reward.evaluate.metrics import correlation, spearman
-from autoj_reward.prompts.format import JudgeFormat
-from autoj_reward.prompts.render import render
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 from experiments.compare.critique_health import examine, summarise
 from experiments.compare.panel import CORRELATIONS, Material, Values, ratings

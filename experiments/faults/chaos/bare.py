@@ -16,9 +16,9 @@ import uvicorn
 from fastapi import FastAPI, Response
 
 from autoj_reward.config import JudgeConfig, load_config
-from autoj_reward.edge.bodies import Candidates
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service.bodies import Candidates
 from autoj_reward.types import JudgeInput
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from autoj_reward.prompts.format import load_format
+from autoj_reward.formats.schema import load_format
 from autoj_reward.types import Candidate
 from experiments.speed.peers.asker import Rate, Read, Work
 

@@ -13,12 +13,13 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import Ids, inner_nodes, probabilities, slot_tokens
 from autoj_reward.errors import EngineError, ModelError
+from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat, load_format
+from autoj_reward.formats.tokens import PromptTokenizer
+from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.judge.generative import MIN_MASS
 from autoj_reward.models import format_and_wrapper, resolve
-from autoj_reward.parse import ParseFailure, parse_rating
-from autoj_reward.prompts.format import JudgeFormat, load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Usage
 from experiments.speed.throughput.work import Spent
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pydantic import Field, model_validator
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.models import format_of
-from autoj_reward.prompts.format import JudgeFormat
 from experiments.study import StudyConfig
 
 PARTS = ("paths", "prefix", "slots", "replicas")

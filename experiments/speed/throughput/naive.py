@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
+from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.models.settings import dtype_of
-from autoj_reward.parse import ParseFailure, parse_rating
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, JudgeInput, Usage
 from experiments.speed.throughput.work import Spent, spread
 

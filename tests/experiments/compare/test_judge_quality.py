@@ -11,8 +11,8 @@ import yaml
 from autoj_reward.config import load_config
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import Rated
+from autoj_reward.formats.schema import load_format
 from autoj_reward.journal import Journal
-from autoj_reward.prompts.format import load_format
 from autoj_reward.types import Verdict
 from experiments.compare.judge_quality.__main__ import main, study
 from experiments.compare.judge_quality.config import JudgeQualityConfig

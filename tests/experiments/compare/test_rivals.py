@@ -15,9 +15,9 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.evaluate.metrics import spearman
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.render import render
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.types import JudgeInput, Verdict
 from experiments.compare import rivals
 from experiments.compare.judge_quality.__main__ import main

@@ -14,8 +14,8 @@ from transformers import LlamaForCausalLM
 
 from autoj_reward.evaluate.graded import GRADER, GradedData
 from autoj_reward.evaluate.labelled import JudgeData, Rated
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.tokens import PromptTokenizer
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.adapters import merge_adapter
 from autoj_reward.training.fine_tuning import LoraBlock, with_lora
 from autoj_reward.training.judge.recipe import LossConfig

@@ -10,10 +10,10 @@ import pytest
 
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.render import Prompt, render
+from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.parse import ParsedRating, parse_rating
-from autoj_reward.prompts.format import JudgeFormat, load_format
-from autoj_reward.prompts.render import Prompt, render
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
 from experiments.faults.attacks import FAMILIES, attacks
 

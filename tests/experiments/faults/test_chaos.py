@@ -15,10 +15,10 @@ import yaml
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
-from autoj_reward.edge.http import make_app
-from autoj_reward.edge.trainers import add_routes
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service.api import make_app
+from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer.reward import RewardModel
 from experiments.faults.chaos import fuzz, holdups
 from experiments.faults.chaos.__main__ import broken, main, render

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autoj_reward.prompts.format import available, load_format
-from autoj_reward.prompts.render import render
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import available, load_format
 from experiments.speed.rendering import KNOWN, TALK, item_of, main
 
 

@@ -18,9 +18,9 @@ from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.engine.base import Generation
 from autoj_reward.engine.labels import inner_nodes, probabilities
 from autoj_reward.errors import ConfigError, EngineError
+from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.io.plain import plain
-from autoj_reward.prompts.format import load_format
-from autoj_reward.prompts.tokens import PromptTokenizer
 from autoj_reward.types import Candidate, Usage
 from experiments.speed.throughput import sides, slots
 from experiments.speed.throughput.__main__ import main

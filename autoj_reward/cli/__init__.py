@@ -1,0 +1,1 @@
+"""The `autoj` command: a module for each of its commands."""

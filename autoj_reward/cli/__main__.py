@@ -1,0 +1,7 @@
+"""`python -m autoj_reward.cli`: the `autoj` command."""
+
+import sys
+
+from autoj_reward.cli.main import main
+
+sys.exit(main())

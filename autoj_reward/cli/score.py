@@ -1,0 +1,171 @@
+"""`autoj score` and `autoj compare`: judge every row of a file, same order out.
+
+The journal stands beside the output file, so the same command after a crash goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoj_reward.cli.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
+
+if TYPE_CHECKING:
+    from autoj_reward.config import JudgeConfig, View
+    from autoj_reward.io.rows import TextRow
+    from autoj_reward.io.stream import Stream
+    from autoj_reward.types import Comparison, JudgeInput, Judgement
+
+SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
+"""Endings of what goes beside an output."""
+
+
+@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
+def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+    """Rate query and response of every row."""
+    from autoj_reward.config import ScoreConfig
+    from autoj_reward.evaluate.ask import rating_inputs
+    from autoj_reward.io.rows import texts
+    from autoj_reward.models import context_asked, critiques_of
+    from autoj_reward.models.unused import load_run
+    from autoj_reward.questions.aggregate import mean_of_critiques
+    from autoj_reward.types import Candidate
+
+    require_own((source, config), output)
+    checked = load_run(ScoreConfig, config, sets, strict)
+    wanted = context_asked(checked.judge, checked.columns, "single")
+    critiques = critiques_of(checked.judge)
+
+    def inputs(row: TextRow) -> list[JudgeInput]:
+        query, response = row.texts
+        return rating_inputs(Candidate(query, response, context=row.context), critiques)
+
+    def fields(found: list[Judgement]) -> dict[str, Any]:
+        return rating_fields(mean_of_critiques(found))
+
+    rows = texts(source, "query", "response", asked=wanted)
+    return _judge(checked.judge, rows, inputs, fields, output, strict, "rating")
+
+
+@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
+def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+    """Compare response_1 and response_2 of every row."""
+    from autoj_reward.config import ScoreConfig
+    from autoj_reward.evaluate.ask import joint
+    from autoj_reward.io.rows import texts
+    from autoj_reward.models import context_asked
+    from autoj_reward.models.unused import load_run
+    from autoj_reward.types import Contest
+
+    require_own((source, config), output)
+    checked = load_run(ScoreConfig, config, sets, strict)
+    wanted = context_asked(checked.judge, checked.columns, "pairwise")
+
+    def inputs(row: TextRow) -> list[JudgeInput]:
+        query, first, second = row.texts
+        return Contest(query, first, second, row.context).inputs(checked.swap)
+
+    def fields(found: list[Judgement]) -> dict[str, Any]:
+        return verdict_fields(joint(found))
+
+    rows = texts(source, "query", "response_1", "response_2", asked=wanted)
+    return _judge(checked.judge, rows, inputs, fields, output, strict)
+
+
+def require_own(read: Sequence[str | None], output: str) -> None:
+    """Refuse an output that is, or has beside it, a file that is read. Raises OutputError."""
+    from autoj_reward.io.files import require_apart
+
+    require_apart(read, (output, output + SUMMARY, output + JOURNAL))
+
+
+def rating_fields(judgement: Judgement) -> dict[str, Any]:
+    """What `autoj score` adds to a row."""
+    return {
+        "outcome": judgement.outcome.value,
+        "reason": judgement.reason,
+        "rating": judgement.view("rating"),
+        "expected": judgement.view("expected"),
+        "direct": judgement.view("direct"),
+        "forced": judgement.forced,
+        "critique": judgement.critique,
+        "flags": list(judgement.flags),
+        "judge": judgement.judge,
+    } | thinking_of(judgement)
+
+
+def thinking_of(judgement: Judgement) -> dict[str, str]:
+    """What the judge thought before it spoke, for a judge that does."""
+    return {"thinking": judgement.thinking} if judgement.thinking else {}
+
+
+def verdict_fields(comparison: Comparison) -> dict[str, Any]:
+    """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
+    or their ratings decided, and what each order said."""
+    from autoj_reward.judge.by_ratings import BY_RATINGS
+
+    first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
+    return {
+        "outcome": first.outcome.value if comparison.verdict.value == "failed" else "ok",
+        "reason": comparison.reason,
+        "verdict": comparison.verdict.value,
+        "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
+        "orders": [
+            {
+                "verdict": o.verdict.value if o.verdict else None,
+                "forced": o.forced,
+                "critique": o.critique,
+            }
+            | thinking_of(o)
+            for o in comparison.orders
+        ],
+        "judge": comparison.orders[0].judge,
+    }
+
+
+def _judge(
+    judge: JudgeConfig,
+    rows: Stream[TextRow],
+    inputs: Callable[[TextRow], list[JudgeInput]],
+    fields: Callable[[list[Judgement]], dict[str, Any]],
+    output: str,
+    strict: bool,
+    view: View | None = None,
+) -> int:
+    """Judge row by row, and write each with the fields that were found. view: the number that the
+    judge must give."""
+    from autoj_reward.evaluate.ask import judge_each
+    from autoj_reward.io.claims import judged_by
+    from autoj_reward.io.files import filling, write_json
+    from autoj_reward.io.plain import to_json
+    from autoj_reward.io.rows import joined
+    from autoj_reward.io.stream import look_through
+    from autoj_reward.judge.make import judge_name
+
+    total = 0
+    outcomes: Counter[str] = Counter()
+
+    def expect(row: TextRow) -> None:
+        nonlocal total
+        total += len(inputs(row))
+
+    left_out = look_through(rows, strict, expect)
+    result, journal = Path(output), Path(output + JOURNAL)
+    with judged_by(judge_name(judge), result, result, total), filling(output) as file:
+
+        def done(row: TextRow, found: list[Judgement]) -> None:
+            added = fields(found)
+            outcomes[added["outcome"]] += 1
+            file.line(joined(row.fields, added))
+
+        asked = ((row, inputs(row)) for row in rows.usable())
+        judge_each(judge, journal, asked, done, "judging", total, view)
+    count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
+    summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
+    write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})
+    said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
+    print(f"{count} rows: {said}; {left_out.count} left out; results: {output}")
+    return 0

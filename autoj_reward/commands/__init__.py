@@ -1,1 +1,0 @@
-"""What `autoj` runs: a module a command."""

@@ -1,0 +1,180 @@
+"""Verdicts that stand in what the judge was shown, however they are spelled there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
+
+from autoj_reward.formats.fold import OTHER, SYMBOLS, fold, views
+
+Labels = tuple[tuple[str, tuple[str, ...]], ...]
+"""A name of each verdict with its spellings."""
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+"""A name of each verdict with the pattern of all its spellings."""
+
+_BETWEEN = f"[{re.escape(SYMBOLS)}]?"
+_LIKE = {"0": "0o", "1": "1il", "o": "o0", "i": "i1l", "l": "l1i"}
+BEGIN = 3
+"""Letters of an opening that are looked for first."""
+REMEMBERED = 16_384
+"""Characters of a text whose verdicts are remembered."""
+_END = rf"(?![-.]?[0-9a-z{OTHER}])"
+_WORDS = (
+    ("zero", "零"),
+    ("one", "i", "一", "壹"),
+    ("two", "ii", "二", "两", "贰"),
+    ("three", "iii", "三", "叁"),
+    ("four", "iv", "四", "肆"),
+    ("five", "v", "五", "伍"),
+    ("six", "vi", "六", "陆"),
+    ("seven", "vii", "七", "柒"),
+    ("eight", "viii", "八", "捌"),
+    ("nine", "ix", "九", "玖"),
+    ("ten", "x", "十", "拾"),
+)
+_HALF = re.compile(r"([0-9]+)\.5")
+_ADDED = (
+    *("5", "point5", "点5", "點5", "12", "and12", "frac12"),
+    *("half", "andhalf", "andahalf", "and1half"),
+    *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
+)
+"""What after a whole number adds a half. Of `1/2` only the digits are left once it is folded."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Search:
+    """Finds the verdicts of one slot.
+
+    begins: the first letters of each opening; where a text has none, there is nothing to find.
+    opening: an opening, up to where a label stands. labels: names with their patterns, whole
+    numbers and words apart from half points. Of each the first that fits is the one that stands
+    there, so `9 1/2` is both 9 and 9.5: a judge may copy either.
+    """
+
+    begins: tuple[re.Pattern[str], ...]
+    opening: re.Pattern[str]
+    labels: tuple[Patterns, Patterns]
+
+    def names_in(self, text: str) -> frozenset[str]:
+        seen: set[str] = set()
+        count = sum(map(len, self.labels))
+        for folded in set(map(fold, views(text))):
+            for direction in (folded, folded[::-1]):
+                first = [found.start() for each in self.begins if (found := each.search(direction))]
+                for opened in self.opening.finditer(direction, min(first)) if first else ():
+                    for labels in self.labels:
+                        fitting = (n for n, p in labels if p.match(direction, opened.end()))
+                        seen.update(islice(fitting, 1))
+                    if len(seen) == count:
+                        return frozenset(seen)
+        return frozenset(seen)
+
+
+def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> frozenset[str]:
+    """Names of the verdicts that stand in a text, after one of the openings of a verdict slot.
+
+    shown: untrusted texts, in any spelling and read in either direction; linear in their length.
+    openings: as the judge writes them (`Rating: [[`). One without words or brackets, as where the
+    verdict is a bare label, opens nothing.
+    """
+    search = _search(tuple(dict.fromkeys(openings)), labels)
+    if search is None:
+        return frozenset()
+    # Texts of one query come again and again: those are looked through once.
+    found = (_seen(search, t) if len(t) <= REMEMBERED else search.names_in(t) for t in shown)
+    return frozenset[str]().union(*found)
+
+
+@lru_cache(maxsize=32)
+def numbers(labels: tuple[str, ...]) -> Labels:
+    """Give each number its other spellings: words, Chinese, Roman."""
+    return tuple((label, _words(label)) for label in labels)
+
+
+def _words(number: str) -> tuple[str, ...]:
+    known = number.isdigit() and int(number) < len(_WORDS)
+    return (number, *(_WORDS[int(number)] if known else ()))
+
+
+@lru_cache(maxsize=256)
+def _seen(search: _Search, text: str) -> frozenset[str]:
+    return search.names_in(text)
+
+
+@lru_cache(maxsize=64)
+def _search(openings: Sequence[str], labels: Labels) -> _Search | None:
+    """None where the openings open nothing."""
+    opened = [found for found in dict.fromkeys(map(_opening, map(fold, openings))) if found]
+    if not opened:
+        return None
+    patterns = _patterns(labels)
+    starts = "".join({fold(spelling)[0] for _, spellings in labels for spelling in spellings})
+    any_opening = "|".join(pattern for _, pattern in opened)
+    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
+    return _Search(
+        tuple(re.compile(begin) for begin, _ in opened),
+        re.compile(f"(?:{any_opening})(?=[{starts}0oil{OTHER}])(?={any_label})"),
+        patterns,
+    )
+
+
+@lru_cache(maxsize=32)
+def _patterns(labels: Labels) -> tuple[Patterns, Patterns]:
+    """The longer first: a letter that may be any may be a digit."""
+    found = tuple(
+        (name, re.compile(f"(?:{'|'.join(map(_label, spellings))}){_END}"))
+        for name, spellings in sorted(labels, key=lambda label: -len(label[0]))
+    )
+    halves = tuple(each for each in found if _HALF.fullmatch(each[0]))
+    return tuple(each for each in found if each not in halves), halves
+
+
+def _label(spelling: str) -> str:
+    """The pattern of a label; of a number, with zeros that do not change it."""
+    start = "(?<![0-9a-z])" if len(spelling) < 3 else ""
+    if not spelling[0].isdigit():
+        return start + _spelled(spelling)
+    before, after = "0{0,8}", f"[0o{OTHER}]{{0,8}}0*+"
+    if half := _HALF.fullmatch(spelling):
+        whole = "|".join(map(_spelled, _words(half[1])))
+        return f"{before}(?:{whole}){_BETWEEN}{_half()}{after}"
+    return rf"{start}{before}{_spelled(spelling)}(?:\.{after})?"
+
+
+@lru_cache
+def _half() -> str:
+    """The pattern of what adds a half to a whole number."""
+    return f"(?:{'|'.join(map(_spelled, _ADDED))})"
+
+
+def _opening(folded: str) -> tuple[str, str] | None:
+    """The patterns of what a folded opening begins with, and of all of it up to the label; None if
+    it opens nothing."""
+    word = "".join(c for c in folded if c not in SYMBOLS)[-32:]
+    if not word:
+        mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
+        return (mark, mark) if mark else None
+    spelled, begin = _spelled(word), _spelled(word, BEGIN)
+    ascii_letter = f"(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z]"
+    # A word of nothing but letters that may be anything is no word of the slot.
+    lax = not word.isascii() or OTHER in word
+    seen = "" if lax else f"(?={ascii_letter})"
+    if folded[0] in "|#":
+        return f"[|#]{begin}", f"[|#]{seen}{spelled}[^0-9]{{0,12}}?"
+    if folded.rstrip()[-1] in "|#":
+        near = f"{seen}{spelled}(?:.{{0,16}}?#|[^0-9]{{0,16}}?\\|)"
+        return begin, near if lax else f"{near}|(?!{ascii_letter}){spelled}#"
+    return begin, f"{seen}{spelled}[^0-9]{{0,12}}?"
+
+
+def _spelled(word: str, letters: int | None = None) -> str:
+    """The pattern of a word, or of so many of its first letters."""
+    return _BETWEEN.join(map(_like, [c for c in fold(word) if c not in SYMBOLS][:letters]))
+
+
+def _like(char: str) -> str:
+    alike = f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
+    return f"(?:{'|'.join((alike, *_WORDS[int(char)]))})" if char.isdecimal() else alike

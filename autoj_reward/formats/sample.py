@@ -1,0 +1,59 @@
+"""Rows to try a judge format on: what it is asked, and what a judge might say that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from autoj_reward.formats.comparison import parse_comparison
+from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.formats.verdict import ParseFailure
+
+QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
+REASON = "12 times 12 is 144, and so it says."
+THOUGHTS = "10 times 12 is 120, and 24 more."
+KNOWN = {"reference": "144"}
+"""What a row has for the context fields that a format must have."""
+CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
+"""How verdicts may end."""
+
+
+def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
+    """A row for each protocol, with `text` where one is found that reads as the best verdict."""
+    one = {"query": QUERY, "response": RIGHT}
+    two = {"query": QUERY, "response_1": RIGHT, "response_2": WRONG}
+    if isinstance(fmt, ScalarFormat):
+        return [one]
+    rows = []
+    if fmt.single:
+        best = max(fmt.scale.labels, key=fmt.scale.value)
+        rows.append(one | _context(fmt, "single") | _text(fmt, "single", best))
+    if fmt.pairwise:
+        best = next(iter(fmt.pairwise.canonical), "9 2")
+        rows.append(two | _context(fmt, "pairwise") | _text(fmt, "pairwise", best))
+    return rows
+
+
+def _context(fmt: JudgeFormat, kind: str) -> dict[str, str]:
+    needed = [name for name, required in fmt.context(kind).items() if required]
+    return {name: KNOWN.get(name, f"(the {name})") for name in needed}
+
+
+def _text(fmt: JudgeFormat, kind: str, label: str) -> dict[str, str]:
+    parse = parse_rating if kind == "single" else parse_comparison
+    thought = fmt.thinking
+    head = f"{thought.open}\n{THOUGHTS}\n{thought.close}\n\n" if thought else ""
+    for text in _said(fmt, kind, label):
+        if not isinstance(parse(text, fmt, (RIGHT, WRONG), (QUERY,)), ParseFailure):
+            return {"text": head + text}
+    return {}
+
+
+def _said(fmt: JudgeFormat, kind: str, label: str) -> Iterator[str]:
+    """A verdict with its reason before or behind it, as the slot has it, ended in several ways."""
+    slot = fmt.slot(kind)
+    first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
+    texts = first if slot.comes_first else [f"{REASON}{slot.force}{label}"]
+    return (text + closing for text, closing in product(texts, CLOSINGS))

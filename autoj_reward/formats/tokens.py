@@ -1,0 +1,291 @@
+"""From messages to token ids, with untrusted text that can never become a control token.
+
+Text between the template's own control tokens is tokenized in one piece with special tokens
+split, so ordinary text gets exactly the ids that the model was trained on (merges across the
+border of template and response included), while `</s>` in a response stays three characters. Where
+a template's own marks are text (`[INST]` of Llama 2), the same marks in a response are broken up.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.config import OverLong
+from autoj_reward.errors import InputRejected, ModelError
+from autoj_reward.formats.own_words import OwnWords
+from autoj_reward.formats.render import CONTROL, Message, Part, Prompt, broken_up, defuse
+
+WRAPPERS = Path(__file__).parent / "wrappers"
+TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
+"""What separates the turns of a wrapper where it is plain words."""
+ELLIPSIS = " … "
+LEFT_OUT = "[…]\n\n"
+"""What stands in the place of turns that were left out."""
+
+
+class PromptTokenizer(OwnWords):
+    """A Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `vicuna`, `none` or `template`).
+
+    `chat` uses the tokenizer's chat template, and asks for an answer unless the prompt brings one;
+    `llama2` is the Auto-J wrapper, `vicuna` that of Vicuna 1.5; `none` sends the user message as it
+    is. The tokens that the tokenizer puts before any text (BOS) come first. `template` sends the
+    message as it is, control tokens of its trusted parts included, so it names its own BOS.
+    """
+
+    def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
+        """marks: what the judge writes around its thinking, tokens of their own or not."""
+        if wrapper == "chat" and not tokenizer.chat_template:
+            raise ModelError(
+                f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
+                "set the wrapper to llama2, vicuna or none, or give a scalar reward model a format "
+                "file with its own template"
+            )
+        super().__init__(tokenizer, marks)
+        self.wrapper = wrapper
+        spelled = sorted(self._added, key=len, reverse=True)
+        self._control_re = (
+            re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
+        )
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of a whole prompt, ready for generation unless the assistant had its turn."""
+        if self.wrapper not in ("chat", "template"):
+            return [*self._bos(), *self._text(self._wrapped(prompt))]
+        ids: list[int] = []
+        for piece in self._pieces(prompt):
+            if isinstance(piece, int):
+                ids.append(piece)
+            else:
+                ids += self._text(piece, start=not ids or self._restarts)
+        return ids
+
+    def _bos(self) -> list[int]:
+        ids = self.tokenizer("", add_special_tokens=True)["input_ids"]
+        return [i for i in ids if i == self.tokenizer.bos_token_id][:1]
+
+    def _text(self, text: str, start: bool = True) -> list[int]:
+        if not text:
+            return []
+        ids = self._encode(text) if start else self.continuation(text)
+        planted = self._planted(ids, text)
+        if planted and self._control_re:
+            # Some tokenizers keep added tokens whole that are not flagged special.
+            cuts = [m.start() + 1 for m in self._control_re.finditer(text)]
+            bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
+            head, *rest = [text[a:b] for a, b in bounds]
+            runs = [self._encode(head) if start else self.continuation(head)]
+            runs += [self.continuation(piece) for piece in rest]
+            ids = [i for run in runs for i in run]
+            planted = [
+                i
+                for run, piece in zip(runs, [head, *rest], strict=True)
+                for i in self._planted(run, piece)
+            ]
+        if planted:
+            raise InputRejected(
+                f"text still holds the control token {self.tokenizer.decode(planted[:1])!r} "
+                "after splitting: this tokenizer cannot keep it apart"
+            )
+        return ids
+
+    def _planted(self, ids: list[int], text: str) -> list[int]:
+        """Control ids among the ids of a text; an unknown character is none."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is not None and self.tokenizer.unk_token in text:
+            unknown = None
+        return [i for i in ids if i in self._control and i != unknown]
+
+    def _wrapped(self, prompt: Prompt) -> str:
+        system = next((m for m in prompt if m.role == "system"), None)
+        user, *more = [m for m in prompt if m.role != "system"]
+        if more:
+            raise InputRejected(
+                f"the wrapper {self.wrapper} shows one turn, and this conversation has "
+                f"{1 + len(more)}: ask a model with a chat template"
+            )
+        if self.wrapper == "none":
+            return user.text if system is None else f"{system.text}\n\n{user.text}"
+        shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
+        values = {"input": user} | ({"system_message": system} if system else {})
+        pieces = re.split(r"\{(\w+)\}", shell)
+        return "".join(
+            self._inert_text(values[p], shell) if k % 2 else p for k, p in enumerate(pieces)
+        )
+
+    def _inert_text(self, message: Message, shell: str) -> str:
+        parts = message.parts
+        return "".join(p.text if p.trusted else self._inert(p.text, shell) for p in parts)
+
+    def _inert(self, text: str, shell: str) -> str:
+        """Untrusted text with the marks of a shell broken up that the tokenizer has no tokens for.
+
+        Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
+        apart from the template's own.
+        """
+        marks = (*self._marks, *TURNS.get(self.wrapper, ()))
+        plain = broken_up(text, [mark for mark in marks if mark not in self._added])
+        return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
+
+    def _pieces(self, prompt: Prompt) -> list[int | str]:
+        """Control ids of the template and the runs of text between them."""
+        nonce = secrets.token_hex(8)
+        untrusted: list[str] = []
+        messages = []
+        for message in prompt:
+            content = ""
+            for part in message.parts:
+                if part.trusted:
+                    content += part.text
+                else:
+                    content += f"\ue000{nonce}:{len(untrusted)}\ue001"
+                    untrusted.append(part.text)
+            messages.append({"role": message.role, "content": content})
+        shell = messages[0]["content"] if self.wrapper == "template" else self._chat(messages)
+        fill = re.compile(f"\ue000{nonce}:(\\d+)\ue001")
+        pieces: list[int | str] = []
+        after_rstrip = False
+        for piece in self._control_re.split(shell) if self._control_re else [shell]:
+            if piece in self._added:
+                pieces.append(self._added[piece])
+                after_rstrip = self._control[self._added[piece]].rstrip
+            elif piece:
+                piece = piece.lstrip() if after_rstrip else piece
+                pieces.append(
+                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], shell), piece)
+                )
+                after_rstrip = False
+        return pieces
+
+    def _chat(self, messages: list[dict[str, str]]) -> str:
+        asks = messages[-1]["role"] != "assistant"
+        try:
+            shell: str = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=asks
+            )
+        except Exception as error:  # jinja raises what the template's author chose
+            said = f"the chat template refused the judge's messages: {error}"
+            turns = [m["role"] for m in messages if m["role"] != "system"]
+            if turns in (["user"], ["user", "assistant"]):
+                raise ModelError(said) from error
+            raise InputRejected(f"{said} (turns: {', '.join(turns)})") from error
+        return shell
+
+    def fit(
+        self, prompt: Prompt, budget: int, cut: OverLong = "truncate"
+    ) -> tuple[Prompt, list[int], bool]:
+        """Make the prompt have at most `budget` tokens: leave out the oldest turns of a
+        conversation, then cut the responses, the longest of them first, until they are equally
+        long.
+
+        cut: what a response loses: its middle, its end or its start.
+        Returns the prompt, its ids and whether anything was cut. InputRejected if the rest of the
+        prompt alone does not fit.
+        """
+        ids = self.ids(prompt)
+        if len(ids) <= budget:
+            return prompt, ids, False
+        prompt, ids = self._forgetting(prompt, ids, budget)
+        if len(ids) <= budget:
+            return prompt, ids, True
+        parts = [part for message in prompt for part in message.parts if part.response]
+        spelled = {part: self._text(part.text) for part in parts}
+        fixed = len(ids) - sum(len(spelled[part]) for part in parts)
+        room = budget - fixed
+        while (level := _level([len(spelled[part]) for part in parts], room)) >= 16:
+            shorter = tuple(
+                replace(
+                    m, parts=tuple(self._cut(p, spelled.get(p, []), level, cut) for p in m.parts)
+                )
+                for m in prompt
+            )
+            ids = self.ids(shorter)
+            if len(ids) <= budget:
+                return shorter, ids, True
+            room -= len(ids) - budget
+        sizes: Counter[str] = Counter()
+        for part in (p for m in prompt for p in m.parts if _given(p)):
+            sizes[part.name] += len(self._text(part.text))
+        longest = max(sizes, key=sizes.__getitem__, default="query")
+        raise InputRejected(
+            f"{_listed(sizes)} and the template take {fixed} of {budget} prompt tokens and leave "
+            f"no room for the response: raise max_model_len or shorten the {longest}"
+        )
+
+    def _forgetting(self, prompt: Prompt, ids: list[int], budget: int) -> tuple[Prompt, list[int]]:
+        """The prompt without as many of its oldest turns as must go, and its ids."""
+        sizes: Counter[int] = Counter()
+        for part in (p for m in prompt for p in m.parts if p.turn):
+            sizes[part.turn] += len(self._text(part.text))
+        left, over = prompt, len(ids) - budget
+        for turn in sorted(sizes):
+            over -= sizes[turn]
+            if over <= 0 or turn == max(sizes):
+                left = _without_turns(prompt, turn)
+                ids = self.ids(left)
+                # Twice what is over, so that few rounds do where sizes were taken too large.
+                over = 2 * (len(ids) - budget)
+                if over <= 0:
+                    break
+        return left, ids
+
+    def _cut(self, part: Part, ids: list[int], room: int, cut: OverLong) -> Part:
+        if len(ids) <= room:
+            return part
+        first = {"truncate_end": room, "truncate_start": 0}.get(cut, room // 2)
+        head, tail = ids[:first], ids[len(ids) - (room - first) :]
+        text = (
+            self._whole([head[: len(head) - n] for n in range(4)])
+            + ELLIPSIS
+            + self._whole([tail[n:] for n in range(4)])
+        )
+        return replace(part, text=text)
+
+    def _whole(self, runs: list[list[int]]) -> str:
+        """The text of the first of the runs that breaks the fewest characters."""
+        return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
+
+
+def _without_turns(prompt: Prompt, last: int) -> Prompt:
+    """The prompt without the turns up to that one; where they stood among others is marked."""
+    found = []
+    for message in prompt:
+        kept = tuple(part for part in message.parts if not 0 < part.turn <= last)
+        if kept and len(kept) < len(message.parts):
+            at = next(n for n, part in enumerate(message.parts) if 0 < part.turn <= last)
+            kept = (*kept[:at], Part(LEFT_OUT), *kept[at:])
+        found += [replace(message, parts=kept)] if kept or not message.parts else []
+    return tuple(found)
+
+
+def _given(part: Part) -> bool:
+    return bool(part.name) and not part.response
+
+
+def _listed(sizes: dict[str, int]) -> str:
+    """Fields by name with their tokens, where there are several."""
+    if len(sizes) < 2:
+        return f"the {next(iter(sizes), 'query')}"
+    return ", ".join(f"the {name} ({size} tokens)" for name, size in sizes.items())
+
+
+def _level(lengths: Sequence[int], room: int) -> int:
+    """The length to which the longer are cut, so that all of them take at most `room`."""
+    level = 0
+    for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        level = room // left
+        if length > level:
+            break
+        room -= length
+    return level
+
+
+@lru_cache
+def _wrapper_text(name: str) -> str:
+    return (WRAPPERS / name).read_bytes().decode("utf-8")

@@ -1,0 +1,1 @@
+"""What a caller asks about candidates: which is best, within which budget."""

@@ -1,1 +1,0 @@
-"""Who wins: from judgements to an order among candidates."""

@@ -1,0 +1,294 @@
+"""The HTTP edge: a FastAPI app that judges through a RewardClient.
+
+    POST /v1/score      {"candidates": [{"query", "response", "context"}]}
+                        -> {"judgements": [...]}
+    POST /v1/compare    {"pairs": [{"query", "first", "second", "context"}], "swap": true}
+                        -> {"comparisons": [...]}
+    POST /v1/best_of_n  {"query", "responses": [...], "context"}
+                        -> {"selection": {...}, "judgements": [...]}
+    GET  /v1/judge      -> what the judge is and gives: see `bodies.Judge`
+    POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
+                         "context"}]}
+                        -> one JSON line an input, as each is done: {"index", "judgement"}; or
+                        {"unavailable" | "lost" | "error": reason}, and the caller asks again
+    GET  /healthz, /readyz, /metrics, /openapi.json
+
+The app holds a RewardClient, which asks Serve replicas by handle; on one machine it does not sit
+behind Serve's own proxy. The proxy answers 500 for what was in flight on a replica that dies, keeps
+no journal and coalesces nothing, and would be one more process and one more copy of every body.
+Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
+
+`context`, which may be left out, holds named texts such as a reference; the judge's format says
+which it shows. A text that cannot be judged costs its own input: see `refusal.py`. `/v1/judge` is
+for other RewardClients: nothing there decides how long to wait or what to retry, since the asking
+side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.config import View
+from autoj_reward.errors import (
+    AutojError,
+    ConfigError,
+    EngineUnavailable,
+    FormatError,
+    JournalError,
+    ReplicaLost,
+)
+from autoj_reward.io.plain import as_json
+from autoj_reward.logs import LOG
+from autoj_reward.models.views import resolve_view
+from autoj_reward.questions.aggregate import swap_consistent
+from autoj_reward.questions.choose import choose
+from autoj_reward.service import bodies
+from autoj_reward.service.guard import Guard
+from autoj_reward.service.intake import Limits
+from autoj_reward.service.metrics import Metrics
+from autoj_reward.service.refusal import answered, refused, require_inputs
+from autoj_reward.service.responses import LINES, Message, Receive, Send, problem
+from autoj_reward.service.routes import BodyRoute
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
+
+JSON, TEXT = "application/json", "text/plain"
+PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
+"""By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
+making. The model itself is in the OpenAPI document by /readyz."""
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"content": {JSON: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
+}
+
+
+class Service(FastAPI):
+    """The app. metrics: what `/metrics` shows. Serve `guard`, not the app itself."""
+
+    metrics: Metrics
+    guard: Guard
+
+
+def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
+    """An app that judges through a client. token: what callers must present."""
+    app = Service(
+        title="autoj-reward",
+        docs_url=None,  # its page loads scripts from a CDN
+        redoc_url=None,
+        strict_content_type=False,
+    )
+    app.metrics = metrics = Metrics()
+    app.guard = Guard(app, token, metrics, limits or Limits())
+    _tell_errors(app)
+    _add_probes(app, client)
+    app.router.route_class = BodyRoute
+    # In the OpenAPI document, every route from here on needs the token; the guard checks it.
+    app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
+    app.router.responses.update(ERRORS)
+
+    def answer(body: Any) -> Response:
+        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
+
+    async def rate(candidates: Sequence[Candidate], view: View | None = None) -> list[Judgement]:
+        def refusal(candidate: Candidate) -> Judgement | None:
+            texts = (candidate.query, candidate.response, *candidate.context.values())
+            return refused(texts, client.backend.judge)
+
+        judgements = await answered(candidates, refusal, partial(client.rate, view=view))
+        metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
+        metrics.rated(candidates, judgements)
+        return judgements
+
+    async def compare(pairs: Sequence[Contest], swap: bool = True) -> list[Comparison]:
+        def refusal(pair: Contest) -> Comparison | None:
+            own = refused((*pair[:3], *pair.context.values()), client.backend.judge)
+            return swap_consistent(own, own if swap else None) if own else None
+
+        found = await answered(pairs, refusal, partial(client.compare, swap=swap))
+        metrics.compared(found)
+        metrics.judged(
+            (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
+        )
+        return found
+
+    @app.post("/v1/score", response_model=bodies.Scored)
+    async def score(body: bodies.Candidates) -> Response:
+        require_inputs(len(body.candidates) * client.critiques, "candidates")
+        judgements = await rate(
+            [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
+        )
+        return answer(as_json(bodies.Scored(tuple(judgements))))
+
+    @app.post("/v1/compare", response_model=bodies.Compared)
+    async def compare_pairs(body: bodies.Pairs) -> Response:
+        asked = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
+        found = await compare(asked, body.swap)
+        return answer(as_json(bodies.Compared(tuple(found))))
+
+    @app.post("/v1/best_of_n", response_model=bodies.Chosen)
+    async def best_of_n(body: bodies.Group) -> Response:
+        inputs = len(body.responses) * client.critiques
+        require_inputs(inputs, "responses")
+        unknown: list[float | None] = [None] * len(body.responses)
+        logprobs = body.policy_logprobs or unknown
+        candidates = [
+            Candidate(body.query, response, logprob, context=body.context)
+            for response, logprob in zip(body.responses, logprobs, strict=True)
+        ]
+        try:
+            view = resolve_view(body.view, "choose", client.preferred, await client.views())
+        except ConfigError as error:
+            raise HTTPException(422, str(error)) from error
+        judgements = await rate(candidates, view)
+        chosen = await choose(
+            candidates,
+            judgements,
+            view=view,
+            rules=body.tie_break,
+            compare=compare if client.compares else None,
+            matches=(bodies.MAX_INPUTS - inputs) // 2,
+        )
+        return answer(
+            {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
+        )
+
+    @app.get("/v1/judge", response_model=bodies.Judge)
+    async def name() -> Response:
+        views = tuple(sorted(await client.views()))
+        return answer(
+            as_json(
+                bodies.Judge(
+                    client.backend.judge,
+                    views,
+                    client.preferred,
+                    client.max_in_flight,
+                    list(client.scale) if client.scale else None,
+                    client.backend.distributions,
+                )
+            )
+        )
+
+    @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
+    async def judge(body: bodies.Items) -> Response:
+        asked = [
+            JudgeInput(i.query, tuple(i.responses), i.sample, i.direct, i.context)
+            for i in body.items
+        ]
+        return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT: {}}}})
+    async def show_metrics() -> Response:
+        """Prometheus' text format."""
+        return Response(metrics.text(), media_type=f"{TEXT}; version=0.0.4; charset=utf-8")
+
+    return app
+
+
+class _Lines(StreamingResponse):
+    """JSON lines. Their generator is closed however the answer ends, also where a caller hangs up
+    that has left lines unread; to notice that is the guard's part."""
+
+    def __init__(self, lines: AsyncGenerator[str], headers: dict[str, str]) -> None:
+        super().__init__(lines, headers=headers, media_type=LINES)
+        self._lines = lines
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        async with aclosing(self._lines):
+            await self.stream_response(send)
+
+
+async def _lines(
+    client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
+) -> AsyncGenerator[str]:
+    def line(index: int, judgement: Judgement) -> str:
+        metrics.judged([(judgement, items[index].responses)])
+        return json.dumps({"index": index, "judgement": as_json(judgement)}) + "\n"
+
+    asked = []
+    for index, item in enumerate(items):
+        if own := refused(item.untrusted, client.backend.judge):
+            yield line(index, own)
+        else:
+            asked.append(index)
+    stream = client.backend.stream([items[index] for index in asked])
+    try:
+        async for n, judgement in stream:
+            yield line(asked[n], judgement)
+    except AutojError as error:
+        kind = "lost" if isinstance(error, ReplicaLost) else "error"
+        kind = "unavailable" if type(error) is EngineUnavailable else kind
+        yield json.dumps({kind: str(error)}) + "\n"
+    finally:  # nobody waits any more: the replica's work must stop, too
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+def _add_probes(app: Service, client: RewardClient) -> None:
+    @app.get("/healthz")
+    async def alive() -> Response:
+        """200 while this process answers at all."""
+        return Response('{"status": "ok"}', media_type=JSON)
+
+    @app.get("/readyz", responses={503: {"model": bodies.Problem}})
+    async def ready() -> Response:
+        """200 while new work is taken and so many replicas could do it; 503 if none could."""
+        if app.guard.intake.draining:
+            return _problem(503, "this service is stopping")
+        told = {"status": "ready", "replicas": await client.backend.check()}
+        return Response(json.dumps(told), media_type=JSON)
+
+
+def _tell_errors(app: Service) -> None:
+    """Errors as problems with a field, without what was sent and without a stack trace."""
+
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        syntax = first["type"] == "json_invalid"
+        where = "" if syntax else ".".join(str(part)[:80] for part in first["loc"][1:])
+        return _problem(422, first["msg"].removeprefix("Value error, "), where or "body")
+
+    async def http(request: Request, error: HTTPException) -> Response:
+        answer = _problem(error.status_code, str(error.detail))
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
+        return answer
+
+    async def unanswerable(request: Request, error: FormatError) -> Response:
+        return _problem(422, str(error))
+
+    async def unrecorded(request: Request, error: JournalError) -> Response:
+        LOG.error("a judgement cannot be recorded: %s", error)
+        return _problem(503, str(error))
+
+    async def unavailable(request: Request, error: AutojError) -> Response:
+        return _problem(503, str(error))
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        return _problem(500, "internal error; the log has it under this id")
+
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(FormatError, unanswerable)
+    app.add_exception_handler(JournalError, unrecorded)
+    app.add_exception_handler(AutojError, unavailable)
+    app.add_exception_handler(Exception, unknown)
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """The methods of a path. Starlette names those of its first route alone."""
+    routes = [route for route in app.routes if getattr(route, "path", None) == path]
+    return sorted(method for route in routes for method in getattr(route, "methods", None) or ())
+
+
+def _problem(status: int, detail: str, field: str = "") -> Response:
+    return Response(problem(detail, field), status, media_type=JSON)

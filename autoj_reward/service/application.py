@@ -1,0 +1,98 @@
+"""The whole service as a Ray Serve application, for `serve deploy` and KubeRay's RayService.
+
+Judge replicas, and the HTTP edge as an ingress deployment behind Serve's own proxy: Serve then
+replaces edges too, and Kubernetes' load balancer finds them on every node. There is no journal, and
+none of the routes in `service/trainers.py`: both belong to one process, `autoj serve`.
+
+    import_path: autoj_reward.service.application:build
+    args: {judge: {model: GAIR/autoj-13b, serve: {replicas: 2, max_replicas: 8}}}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from ray import serve
+
+from autoj_reward.client.session import client_of
+from autoj_reward.config import Block, JudgeConfig, check
+from autoj_reward.errors import ConfigError
+from autoj_reward.judge.make import judge_name
+from autoj_reward.models.device import Device
+from autoj_reward.models.settings import dtype_on, max_ongoing
+from autoj_reward.models.views import Abilities, distributions_of, views_of
+from autoj_reward.replicas.backend import RayBackend
+from autoj_reward.replicas.deployments import ServedJudge, deployment_of
+from autoj_reward.service.api import make_app
+from autoj_reward.service.guard import Guard
+from autoj_reward.service.intake import Limits
+from autoj_reward.service.token import kept_token
+
+
+class ApplicationConfig(Block):
+    """judge: with a number of replicas, since nodes may come later than this is built. edges: how
+    many edge replicas. token_env, token_file: where they find the callers' token. deadline_s:
+    seconds until an answer must begin."""
+
+    judge: JudgeConfig
+    edges: int = Field(2, ge=1)
+    token_env: str = "AUTOJ_TOKEN"
+    token_file: Path | None = None
+    deadline_s: float = Field(1800.0, gt=0)
+
+
+class _Edge:
+    """The HTTP edge over the handle of the judge's deployment."""
+
+    def __init__(self, judge: Any, config: ApplicationConfig) -> None:
+        self._judge, self._config = judge, config
+
+    def __serve_build_asgi_app__(self) -> Guard:
+        judge = self._config.judge
+        most = judge.serve.max_replicas or judge.serve.replicas
+        assert isinstance(most, int)  # build() has seen to it
+        backend = RayBackend(
+            self._judge,
+            judge_name(judge),
+            most,
+            views=views_of(judge, Abilities()),
+            distributions=distributions_of(judge, Abilities()),
+        )
+        client = client_of(judge, backend, max_ongoing(judge, _gpus_each(judge)) * most)
+        token = kept_token(self._config.token_env, self._config.token_file)
+        return make_app(client, token, Limits(deadline_s=self._config.deadline_s)).guard
+
+
+def build(args: dict[str, Any]) -> Any:
+    """The application of `args`, an ApplicationConfig; what Serve's `import_path` names."""
+    config = check(ApplicationConfig, args, "args")
+    judge, serving = config.judge, config.judge.serve
+    if judge.kind == "openai":
+        raise ConfigError(
+            "args: judge.kind is openai, and this application is for judges on replicas: an "
+            "endpoint needs none, so run `autoj serve` for it"
+        )
+    if serving.replicas == "auto":
+        raise ConfigError("args: judge.serve.replicas: give a number; nodes may still be missing")
+    gpus = _gpus_each(judge)
+    if gpus:  # on this node there may be none
+        judge = judge.model_copy(update={"dtype": dtype_on(judge, Device("cuda"))})
+    config = config.model_copy(update={"judge": judge})
+    replicas = deployment_of(ServedJudge, "judge", judge, serving.replicas, gpus).bind(judge)
+    edge = serve.deployment(
+        serve.ingress()(_Edge),
+        name="edge",
+        num_replicas=config.edges,
+        max_ongoing_requests=4096,
+        graceful_shutdown_timeout_s=60,
+        ray_actor_options={"num_cpus": 1},
+    )
+    return edge.bind(replicas, config)
+
+
+def _gpus_each(judge: JudgeConfig) -> float:
+    if judge.serve.num_gpus is not None:
+        return judge.serve.num_gpus
+    return float(judge.tensor_parallel) if judge.on_replicas else 0.0

@@ -1,0 +1,160 @@
+"""Prometheus metrics of a reward service, and the health of its judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
+from autoj_reward.logs import LOG
+from autoj_reward.questions.tie_break import tied_pairs
+from autoj_reward.types import Candidate, Comparison, GroupKey, Judgement, Outcome, Usage, group_key
+
+SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
+
+
+class Metrics:
+    """Counts what a service does; `text` is its `/metrics` page.
+
+    Judgements are counted by outcome and kind (`single` or `pairwise`), tokens as in, cached or
+    out. Ties are pairs of equal ratings within a group (see `group_key`) of one request.
+    """
+
+    def __init__(self) -> None:
+        self.registry = r = CollectorRegistry()
+        ProcessCollector(registry=r)
+        GCCollector(registry=r)
+        self.health = JudgeHealth()
+        # To find a metric by its labels takes longer than to count.
+        self._counter, self._route = cache(self._counter_of), cache(self._route_of)
+        self._alarms: set[str] = set()
+        self._unchecked = 0
+        self._requests = Counter(
+            "autoj_requests", "Requests answered.", ["route", "status"], registry=r
+        )
+        self._seconds = Histogram(
+            "autoj_request_seconds",
+            "Seconds from a request's first byte to its answer's last.",
+            ["route"],
+            buckets=SECONDS,
+            registry=r,
+        )
+        self.in_flight = Gauge("autoj_requests_in_flight", "Requests under way.", registry=r)
+        self._judgements = Counter(
+            "autoj_judgements", "Judgements by outcome.", ["kind", "outcome"], registry=r
+        )
+        self._forced = Counter(
+            "autoj_forced", "Judgements whose verdict had to be forced.", registry=r
+        )
+        self._flagged = Counter("autoj_flagged", "Judgements by flag.", ["flag"], registry=r)
+        tokens = Counter("autoj_tokens", "Tokens of judgements.", ["direction"], registry=r)
+        self._tokens = [tokens.labels(direction) for direction in ("in", "cached", "out")]
+        self._inside = Histogram(
+            "autoj_judgement_seconds",
+            "Seconds of a judgement in its engine, without its wait for it.",
+            buckets=SECONDS,
+            registry=r,
+        )
+        self._queued = Histogram(
+            "autoj_judgement_queue_seconds",
+            "Seconds that a judgement waited for a place in its engine.",
+            buckets=SECONDS,
+            registry=r,
+        )
+        self._pairs = Counter("autoj_rated_pairs", "Pairs rated within one group.", registry=r)
+        self._ties = Counter("autoj_tied_pairs", "Those of them with equal ratings.", registry=r)
+        self._comparisons = Counter(
+            "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
+        )
+        self._figures = Gauge(
+            "autoj_judge_health", "Figures over the last judgements.", ["figure"], registry=r
+        )
+        self._alarm = Gauge(
+            "autoj_judge_alarm", "1 while a figure is out of its bounds.", ["figure"], registry=r
+        )
+        for name in FIGURES:
+            self._figures.labels(name).set(math.nan)
+        for name in BOUNDS:
+            self._alarm.labels(name).set(0)
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        requests, lasted = self._route(route, status)
+        requests.inc()
+        lasted.observe(seconds)
+
+    def judged(self, judgements: Iterable[tuple[Judgement, Sequence[str]]]) -> None:
+        """Count judgements, each with the responses it is of; log alarms as they rise and fall."""
+        for judgement, responses in judgements:
+            self._counter(len(responses) == 1, judgement.outcome).inc()
+            if judgement.forced:
+                self._forced.inc()
+            for flag in judgement.flags:
+                self._flagged.labels(flag).inc()
+            self._spent(judgement.usage)
+            self.health.observe(judgement, sum(map(len, responses)))
+            self._unchecked += 1
+        if self._unchecked >= CHECK_EVERY:
+            self._check_health()
+
+    def rated(self, candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
+        """Count the ties among the ratings of each group."""
+        groups: dict[GroupKey, list[float]] = {}
+        for candidate, judgement in zip(candidates, judgements, strict=True):
+            if judgement.rating is not None:
+                groups.setdefault(group_key(candidate), []).append(judgement.rating.value)
+        for ratings in groups.values():
+            self._pairs.inc(math.comb(len(ratings), 2))
+            self._ties.inc(tied_pairs(ratings))
+
+    def compared(self, comparisons: Sequence[Comparison]) -> None:
+        """Count verdicts."""
+        for comparison in comparisons:
+            self._comparisons.labels(comparison.verdict.value).inc()
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        self._check_health()
+        return generate_latest(self.registry)
+
+    def _counter_of(self, single: bool, outcome: Outcome) -> Counter:
+        return self._judgements.labels("single" if single else "pairwise", outcome.value)
+
+    def _route_of(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(route, str(status)), self._seconds.labels(route)
+
+    def _spent(self, usage: Usage) -> None:
+        for counter, tokens in zip(
+            self._tokens, (usage.tokens_in, usage.tokens_cached, usage.tokens_out), strict=True
+        ):
+            counter.inc(tokens)
+        self._inside.observe(usage.latency_s)
+        self._queued.observe(usage.queued_s)
+
+    def _check_health(self) -> None:
+        self._unchecked = 0
+        found, alarms = self.health.figures(), set(self.health.alarms())
+        for name in FIGURES:
+            self._figures.labels(name).set(found[name])
+        for name in BOUNDS:
+            self._alarm.labels(name).set(name in alarms)
+        for name in sorted(alarms ^ self._alarms):
+            value = None if math.isnan(found[name]) else found[name]
+            facts = {"figure": name, "value": value, "bound": BOUNDS[name]}
+            if name in alarms:
+                LOG.warning("judge health alarm", extra={"facts": facts})
+            else:
+                LOG.info("judge health alarm over", extra={"facts": facts})
+        self._alarms = alarms

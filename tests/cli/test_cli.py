@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.capacity.plan import PlanConfig
+from autoj_reward.cli import main as cli
+from autoj_reward.cli.shell import explained
+from autoj_reward.errors import AutojError
+from autoj_reward.models import known_models
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "ray", "vllm", "transformers", "pydantic", "yaml", "numpy", "aiohttp", "asyncio"}
+
+
+MODULES = {name: module for module, own in cli.MODULES.items() for name in own}
+
+
+def rows(path: Path, *texts: Any) -> str:
+    path.write_text("".join(json.dumps(text) + "\n" for text in texts))
+    return str(path)
+
+
+def test_help_imports_the_standard_library_alone() -> None:
+    code = (
+        "import sys\nbefore = set(sys.modules)\nfrom autoj_reward.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit as end: assert end.code == 0\n"
+        "print('MODULES', *{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    shown, _, modules = done.stdout.partition("MODULES")
+    for name in MODULES:
+        assert name.split()[0] in shown
+    assert set(modules.split()) - sys.stdlib_module_names == {"autoj_reward"}
+    assert set(modules.split()) & HEAVY == set()
+
+
+def test_help_of_every_command_imports_nothing_heavy() -> None:
+    """All in one interpreter: what one of them imported would be there at the end."""
+    code = (
+        "import sys\nfrom autoj_reward.cli import main as cli\n"
+        "for own in cli.MODULES.values():\n"
+        "    for name in own: cli.parser(name.split()).format_help()\n"
+        "print(*{m.split('.')[0] for m in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert "rollouts" in done.stdout.split()
+    assert set(done.stdout.split()) & HEAVY == set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main([*name.split(), "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
+        assert options.get("metavar", flag) in shown
+        assert options["help"]
+
+
+CALLING = [
+    name
+    for name, module in MODULES.items()
+    if cli.load(module, name.split()[-1]).run.__qualname__.startswith("calling.")
+]
+"""Commands that hand their flags on to a function, which they name."""
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in CALLING])
+def test_each_command_takes_exactly_its_flags(name: str) -> None:
+    command = cli.load(MODULES[name], name.split()[-1])
+    taken = set(inspect.signature(command.run).parameters)
+    if name == "plan":  # its flags are the keys of a config
+        taken = taken - {"keys"} | set(PlanConfig.model_fields)
+    assert taken == {dest(flag, options) for flag, options in command.flags}
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_each_function_takes_exactly_the_flags_of_its_command(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every flag is given, so a function that lacks one or wants another raises TypeError."""
+    given: list[str] = []
+    for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
+        value = "judge.kind=fake" if flag == "--set" else str(tmp_path / "none.yaml")
+        named = [flag] * flag.startswith("-")
+        given += named if "action" in options and flag != "--set" else [*named, value]
+        given[-1] = "3" if options.get("type") is int else given[-1]
+    assert cli.main([*name.split(), *given]) == 1
+    assert capsys.readouterr().err.startswith("autoj: error: ")
+
+
+def dest(flag: str, options: dict[str, Any]) -> str:
+    found: str = options.get("dest", flag.removeprefix("--").replace("-", "_"))
+    return found
+
+
+def test_help_of_train_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    shown = capsys.readouterr().out
+    for name in MODULES:
+        if name.startswith("train "):
+            assert name.split()[1] in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param([], "COMMAND", id="no command"),
+        pytest.param(["mdoels"], "'mdoels': did you mean `models`? (known: ", id="unknown command"),
+        pytest.param(
+            ["train", "grpp"], "'grpp': did you mean `grpo`? (known: ppo, grpo,", id="unknown kind"
+        ),
+        pytest.param(["xyz"], "unknown name 'xyz' (known: ", id="nothing near"),
+        pytest.param(["best-of-n"], "--config", id="missing flag"),
+        pytest.param(["score", "--input", "x"], "--output", id="missing output"),
+        pytest.param(["models", "--fast"], "--fast", id="unknown flag"),
+    ],
+)
+def test_usage_errors_exit_with_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["best-of-n", "--config", "none.yaml"], "none.yaml: cannot read", id="config"),
+        pytest.param(["parse", "--input", "none.jsonl"], "none.jsonl", id="input"),
+        pytest.param(
+            ["parse", "--input", "-", "--format", "nope"], "no judge format 'nope' (", id="format"
+        ),
+        pytest.param(
+            ["parse", "--input", "-", "--format", "selen"], "did you mean `selene`?", id="near"
+        ),
+        pytest.param(
+            ["evaluate", "pairs", "--data", "x", "--json", "y", "--format", "labeled"],
+            "--format 'labeled' is unknown: did you mean `labelled`?",
+            id="benchmark",
+        ),
+        pytest.param(
+            ["score", "--input", "x", "--output", "y", "--set", "swap"], "--set 'swap'", id="set"
+        ),
+    ],
+)
+def test_errors_go_to_stderr_with_exit_code_1(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("autoj: error: ")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_parse_shows_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = rows(
+        tmp_path / "t.jsonl", {"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}
+    )
+    assert cli.main(["parse", "--input", source]) == 0
+    first, second, third, summary = lines(capsys)
+    assert first == {"line": 1, "outcome": "ok", "start": 16, "rating": 7.0}
+    assert second == {"line": 2, "outcome": "unparsable", "reason": "no rating slot"}
+    assert (third["line"], third["outcome"]) == (3, "bad row")
+    assert "missing" in third["reason"]
+    assert summary == {"summary": {"ok": 1, "unparsable": 1, "bad row": 1}}
+
+
+def test_parse_pairwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = rows(tmp_path / "t.jsonl", {"text": "So, the final decision is Response 2."})
+    assert cli.main(["parse", "--input", source, "--pairwise"]) == 0
+    first, summary = lines(capsys)
+    assert first == {"line": 1, "outcome": "ok", "start": 26, "verdict": "second"}
+    assert summary == {"summary": {"ok": 1}}
+
+
+def test_parse_reads_stdin() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "autoj_reward.cli", "parse", "--input", "-"],
+        input='"Rating: [[3]]"\n',
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[0])["rating"] == 3.0
+
+
+def test_models_lists_every_known_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["models"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == list(known_models())
+    by_name = {line.split()[0]: line.split()[1:3] for line in shown}
+    assert by_name["GAIR/autoj-13b"] == ["autoj-en", "llama2"]
+
+
+def test_an_error_inside_a_task_group_is_told_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that is missing shows up when the endpoint is started, deep inside the job."""
+    monkeypatch.delenv("AUTOJ_TEST_KEY", raising=False)
+    source = rows(tmp_path / "in.jsonl", {"query": "q", "response": "r"})
+    sets = ["judge={kind: openai, base_url: 'http://127.0.0.1:9', api_key_env: AUTOJ_TEST_KEY}"]
+    output = str(tmp_path / "out.jsonl")
+    code = cli.main(["score", "--input", source, "--output", output, "--set", sets[0]])
+    assert code == 1
+    assert "autoj: error: api_key_env names AUTOJ_TEST_KEY" in capsys.readouterr().err
+    assert not Path(output).exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        pytest.param(AutojError("plain"), 1, "autoj: error: plain\n", id="alone"),
+        pytest.param(
+            ExceptionGroup("", [ExceptionGroup("", [AutojError("deep")]), AutojError("other")]),
+            1,
+            "autoj: error: deep\n",
+            id="in groups",
+        ),
+        pytest.param(
+            KeyboardInterrupt(), 130, "\nautoj: stopped; the same command goes on", id="stopped"
+        ),
+    ],
+)
+def test_the_shell_explains(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise error
+
+    assert explained("autoj", work) == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ValueError("a defect"), id="alone"),
+        pytest.param(
+            ExceptionGroup("", [ValueError("a defect"), AutojError("known")]), id="beside"
+        ),
+    ],
+)
+def test_the_shell_leaves_a_defect_its_traceback(error: Exception) -> None:
+    def work() -> int:
+        raise error
+
+    with pytest.raises((ValueError, ExceptionGroup)) as caught:
+        explained("autoj", work)
+    assert "a defect" in "".join(traceback.format_exception(caught.value))
+
+
+def test_bad_input_on_stdin_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert cli.main(["parse", "--input", "-"]) == 1
+    assert "<stdin>" in capsys.readouterr().err

@@ -1,0 +1,248 @@
+"""What the commands print and write, kept word for word; and a journal that an earlier code wrote.
+
+`AUTOJ_GOLDEN=write` in the environment writes the files of `tests/golden` anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.cli import main as cli
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+WRITE = os.environ.get("AUTOJ_GOLDEN") == "write"
+OF_THE_RUN = {
+    "at",
+    "command",
+    "judgements_per_second",
+    "latency_s",
+    "machine",
+    "output_tokens_per_second",
+    "queued_s",
+    "seconds",
+    "versions",
+}
+"""Keys whose values are another in every run."""
+FINGERPRINT = re.compile(r"(default:autoj-en):[0-9a-f]{16}")
+FAKE = ["--set", "judge.kind=fake"]
+DRAWN = [*FAKE, "--set", "bootstrap=20"]
+GRADED = [*DRAWN, "--set", "grader.kind=fake"]
+
+
+def jsonl(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+SINGLES = jsonl(
+    {"id": 7, "query": "Why?", "response": "Because it is so.", "rating": 3},
+    {"query": "How?", "response": "no number"},
+    {"query": "", "response": "x"},
+    {"query": "When?", "response": "down"},
+)
+PAIRS = jsonl(
+    {"query": "Why?", "response_1": "Because.", "response_2": "Because it is so."},
+    {"query": "How?", "response_1": "equal", "response_2": "alike"},
+    {"query": "When?", "response_1": "down", "response_2": "now"},
+)
+QUERIES = jsonl(
+    {"query": "q1", "responses": ["a", "bb", "ccc"], "id": "one"},
+    {"query": "q2", "responses": ["dd", "ee"], "logprobs": [-4, -3]},
+    {"query": "q3", "responses": ["f", "g!", "h"]},
+    {"query": 5},
+)
+EVAL_P = jsonl(
+    *(
+        {
+            "scenario": scenario,
+            "label": n % 3,
+            "prompt": f"{scenario} {n}",
+            "response 1": f"long answer {n}",
+            "response 2": f"short {n}",
+        }
+        for scenario in ("planning", "writing_email")
+        for n in range(3)
+    )
+)
+EVAL_C = jsonl(
+    *(
+        {
+            "scenario": "planning",
+            "prompt": f"query {n}",
+            "response": f"response {n}",
+            "critiques": {"autoj": "A brief critique." * n},
+        }
+        for n in (1, 2)
+    )
+)
+EVAL_R = jsonl(
+    *(
+        {
+            "scenario": "planning",
+            "prompt": f"query {n}",
+            "outputs": {"one": {"outputs": [f"a {n}", f"bb {n}", f"ccc {n}", f"ddd {n}"]}},
+        }
+        for n in (1, 2)
+    )
+)
+BEST_OF_FOUR = jsonl(
+    *(
+        {
+            "id": f"{kind}:{n}" if subset == "Ties" else f"{subset}{n}",
+            "prompt": f"{subset} {kind} {n}",
+            "subset": subset,
+            "chosen": ["long answer"] * (2 if kind == "tied" else 1),
+            "rejected": ["a", "bb", "ccc"],
+        }
+        for subset, kind in (("Math", ""), ("Ties", "ref"), ("Ties", "tied"))
+        for n in (1, 2)
+    )
+)
+LLMBAR = jsonl(
+    *({"input": f"q{n}", "output_1": "long one", "output_2": "b", "label": n} for n in (1, 2))
+)
+CHOSEN = jsonl({"prompt": "Why?", "chosen": "Because it is.", "rejected": "So."})
+SYSTEMS = "system,rating,win_rate\na,5.5,90\nb,4,50\nc,6,10\n"
+JUDGE = "judge: {kind: fake, script: {fail: {no number: unparsable, down: unavailable}}}\n"
+JOB = """
+input: {folder}/q.jsonl
+output: {folder}/out
+judge: {kind: fake, script: {ratings: {a: 3, bb: 8, ccc: 5, dd: 6, ee: 6, f: 4, g!: 4, h: 2}}}
+"""
+COLLECT = """
+protocol: pairwise
+teacher: {kind: fake, price_in: 1, price_out: 2}
+sources: [{form: synthetic_gptj, path: ./chosen.jsonl}]
+output: {folder}/out
+near_duplicate: null
+"""
+INPUTS = {
+    "s.jsonl": SINGLES,
+    "p.jsonl": PAIRS,
+    "q.jsonl": QUERIES,
+    "eval_p.jsonl": EVAL_P,
+    "eval_c.jsonl": EVAL_C,
+    "eval_r.jsonl": EVAL_R,
+    "four.jsonl": BEST_OF_FOUR,
+    "llmbar.jsonl": LLMBAR,
+    "chosen.jsonl": CHOSEN,
+    "systems.csv": SYSTEMS,
+    "t.jsonl": jsonl({"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}),
+    "judge.yaml": JUDGE,
+    "job.yaml": JOB,
+    "collect.yaml": COLLECT,
+}
+JOB_FILES = ["out/selections.jsonl", "out/judgements.jsonl", "out/summary.json"]
+RESULT = ["o.json", "o.rows.jsonl"]
+CASES: dict[str, tuple[str, list[str], list[str]]] = {
+    "score": (
+        "score --input {folder}/s.jsonl --output {folder}/o.jsonl --config {folder}/judge.yaml",
+        [],
+        ["o.jsonl", "o.jsonl.summary.json"],
+    ),
+    "compare": (
+        "compare --input {folder}/p.jsonl --output {folder}/o.jsonl --config {folder}/judge.yaml",
+        [],
+        ["o.jsonl", "o.jsonl.summary.json"],
+    ),
+    "best-of-n": ("best-of-n --config {folder}/job.yaml", [], JOB_FILES),
+    "best-of-n on a budget": (
+        "best-of-n --config {folder}/job.yaml --set budget=0.6",
+        [],
+        JOB_FILES,
+    ),
+    "classify": (
+        "classify --input {folder}/q.jsonl --output {folder}/o.jsonl --others-below 0.9",
+        [],
+        ["o.jsonl"],
+    ),
+    "parse": ("parse --input {folder}/t.jsonl", [], []),
+    "scenarios": ("scenarios --show planning", [], []),
+    "plan": ("plan --gpu h200 --target 5000 --price 2 --json", [], []),
+    "collect": ("collect --config {folder}/collect.yaml --dry-run", [], []),
+    "eval-p": (
+        "evaluate eval-p --data {folder}/eval_p.jsonl --json {folder}/o.json",
+        DRAWN,
+        RESULT,
+    ),
+    "eval-c": (
+        "evaluate eval-c --data {folder}/eval_c.jsonl --json {folder}/o.json "
+        "--set grader.format=autoj-en --set grader.critique=true",
+        GRADED,
+        RESULT,
+    ),
+    "eval-r": (
+        "evaluate eval-r --data {folder}/eval_r.jsonl --json {folder}/o.json --set sizes=[2,4]",
+        GRADED,
+        RESULT,
+    ),
+    "best-of-four": (
+        "evaluate best-of-four --data {folder}/four.jsonl --json {folder}/o.json",
+        DRAWN,
+        RESULT,
+    ),
+    "pairs": (
+        "evaluate pairs --format llmbar --data {folder}/llmbar.jsonl --json {folder}/o.json "
+        "--set protocol=pointwise",
+        DRAWN,
+        RESULT,
+    ),
+    "ranking": (
+        "evaluate ranking --table {folder}/systems.csv --json {folder}/o.json",
+        DRAWN,
+        ["o.json", "o.svg"],
+    ),
+}
+
+
+def laid_out(folder: Path) -> None:
+    for name, text in INPUTS.items():
+        (folder / name).write_text(text.replace("{folder}", str(folder)), encoding="utf-8")
+
+
+def steady(value: Any) -> Any:
+    """The value without what another run changes, nor the last digits that another machine does."""
+    if isinstance(value, dict):
+        return {k: steady(v) for k, v in value.items() if k not in OF_THE_RUN}
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    return [steady(item) for item in value] if isinstance(value, list) else value
+
+
+def written(path: Path) -> Any:
+    top = path.parents[path.parent.name == "out"]
+    text = path.read_text(encoding="utf-8").replace(str(top), "")
+    text = FINGERPRINT.sub(r"\1:FINGERPRINT", text)
+    if path.suffix == ".jsonl":
+        return [steady(json.loads(line)) for line in text.splitlines()]
+    return steady(json.loads(text)) if path.suffix == ".json" else text.splitlines()
+
+
+def kept(name: str, found: Any) -> Any:
+    """What is on record under a name; with AUTOJ_GOLDEN=write it is put there first."""
+    path = GOLDEN / name
+    if WRITE:
+        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_command_says_and_writes_what_it_did(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laid_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words, more, files = CASES[name]
+    assert cli.main([*words.replace("{folder}", str(tmp_path)).split(), *more]) == 0
+    said = [
+        line
+        for line in capsys.readouterr().out.replace(str(tmp_path), "").splitlines()
+        if "judgements/s" not in line
+    ]
+    found = {"said": said, "files": {file: written(tmp_path / file) for file in files}}
+    assert found == kept(f"{name.replace(' ', '_')}.json", found)

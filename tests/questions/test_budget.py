@@ -1,0 +1,507 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import BestOfNConfig, JudgeConfig, load_config
+from autoj_reward.journal import Journal
+from autoj_reward.questions.bounds import Bound, slot_variance, spread_of_means
+from autoj_reward.questions.budget import Budgeted, select_within
+from autoj_reward.questions.race import Fate
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from tests.rollouts.test_job import Job, judged, read
+
+Score = float | None
+LOST = math.inf
+"""Stands for a judgement that was never written, since no replica answered."""
+LENGTH = 50
+"""Tokens of every critique of the scripted judge below; a reading takes one."""
+
+
+class Judge:
+    """A judge by table: what it reads right after the prompt, and what it rates in each sample.
+
+    None abstains. The slot's distribution stands one point to both sides of the reading.
+    """
+
+    def __init__(
+        self,
+        cheap: Sequence[Score],
+        full: Sequence[Sequence[Score]],
+        lengths: Sequence[int] = (),
+        wins: Mapping[tuple[str, str], Verdict] | None = None,
+    ) -> None:
+        self.candidates = [Candidate("q", f"response {i}") for i in range(len(full))]
+        self.cheap, self.full = cheap, full
+        self.lengths = lengths or [LENGTH] * len(full)
+        self.wins = wins or {}
+        self.asked: list[JudgeInput] = []
+
+    async def ask(self, items: Sequence[JudgeInput]) -> list[Judgement]:
+        self.asked += items
+        return [self.answer(item) for item in items]
+
+    def answer(self, item: JudgeInput) -> Judgement:
+        if item.kind == "pairwise":
+            first, second = item.responses
+            return Judgement(
+                Outcome.OK, verdict=self.wins[first, second], usage=Usage(9, 0, LENGTH)
+            )
+        own = int(item.responses[0].split()[1])
+        if item.direct:
+            return number(self.cheap[own], Usage(9, 0, 1))
+        return number(self.full[own][item.sample], Usage(9, 0, self.lengths[own]))
+
+    def within(self, share: float, **options: Any) -> Budgeted:
+        found = asyncio.run(select_within(self.candidates, self.ask, share=share, **options))
+        assert len(self.asked) == len(set(self.asked))
+        return found
+
+    def critiques(self) -> list[tuple[int, int]]:
+        """(candidate, sample) of every critique that was asked for, in order."""
+        return [
+            (int(i.responses[0].split()[1]), i.sample)
+            for i in self.asked
+            if i.kind == "single" and not i.direct
+        ]
+
+
+def number(value: Score, usage: Usage) -> Judgement:
+    if value == LOST:
+        return Judgement(Outcome.UNAVAILABLE, reason="no replica")
+    if value is None:
+        return Judgement(Outcome.UNPARSABLE, reason="no slot", usage=usage)
+    sides = ((str(value - 1), 0.5), (str(value + 1), 0.5))
+    return Judgement(Outcome.OK, rating=Rating(value, sides, value), usage=usage)
+
+
+def once(values: Sequence[Score]) -> list[list[Score]]:
+    return [[value] for value in values]
+
+
+# Copies.
+
+
+LONG = " ".join(f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(110))
+
+
+@pytest.mark.parametrize(
+    ("responses", "found"),
+    [
+        pytest.param(["a b", "c", "a b", "c"], [0, 1, 0, 1], id="the same text"),
+        pytest.param([LONG, LONG.replace("worddb", "not worddb")], [0, 1], id="not"),
+        pytest.param(
+            [f"{LONG}\nreturn {f}(a, b)\n{LONG}" for f in ("min", "max")], [0, 1], id="min and max"
+        ),
+        pytest.param([f"{LONG} {LONG}", f"{LONG}  {LONG}"], [0, 1], id="a space inside"),
+        pytest.param(["    return a", "return a", "return a\n"], [0, 1, 2], id="space around it"),
+        pytest.param(["It is 5.", "It is -5.", "it is 5."], [0, 1, 2], id="sign and case"),
+        pytest.param(["", " ", "", "é", "e\u0301"], [0, 1, 0, 3, 4], id="nothing, and spellings"),
+    ],
+)
+def test_only_the_same_text_is_a_copy(responses: list[str], found: list[int]) -> None:
+    judge = Judge([5] * len(responses), once([5] * len(responses)))
+    judge.candidates = [Candidate("q", response) for response in responses]
+    judge.answer = lambda item: number(5, Usage(9, 0, 1))  # type: ignore[method-assign]
+    standings = judge.within(0.9).standings
+    copied = [i if s.copy_of is None else s.copy_of for i, s in enumerate(standings)]
+    assert copied == found
+
+
+# Bounds.
+
+
+def test_without_a_pair_or_a_reading_nothing_is_excluded() -> None:
+    assert Bound.fitted([], 1).upper(5) == math.inf
+    assert Bound.fitted([(5, 5)], 1).upper(math.nan) == math.inf
+
+
+def test_the_bound_worked_by_hand() -> None:
+    # One pair: slope 1 through it; residual variance (2 * 4) / 2, at the pair itself sqrt(1 + 1).
+    bound = Bound.fitted([(5, 6)], 4)
+    assert bound.upper(5) == pytest.approx(6 + 2 * 2 * math.sqrt(2))
+    # One point below, the weight being the slot's variance of 4.
+    assert bound.upper(4) == pytest.approx(5 + 2 * 2 * math.sqrt(2 + 1 / 4))
+    # Two pairs on a line of slope 3, shrunk by the slot: (3 * 2 + 2) / (2 + 2) = 2.
+    bound = Bound.fitted([(4, 3), (6, 9)], 2)
+    assert bound.slope == 2
+    # Each pair is 1 off: (2 * 2 + 2) / (2 + 1).
+    assert bound.deviation == pytest.approx(math.sqrt(2))
+
+
+def test_a_constant_slot_bounds_exactly() -> None:
+    assert Bound.fitted([(5, 6), (5, 6)], 0).upper(5) == 6
+
+
+def test_variance_of_the_slot() -> None:
+    one = number(5, Usage())
+    assert slot_variance([one, one]) == 1
+    bare = [Judgement(Outcome.OK, rating=Rating(v, None, v)) for v in (4, 6)]
+    assert slot_variance(bare) == 1  # without distributions, that of the readings
+    assert slot_variance([number(None, Usage())]) == 0
+
+
+def test_errors_of_means_by_hand() -> None:
+    # Deviations 1 + 1 from the mean with one degree of freedom, and twice the prior of 1.
+    found = spread_of_means({0: [4, 6], 1: [5]}, 1)
+    assert found == {0: pytest.approx(math.sqrt(4 / 3 / 2)), 1: pytest.approx(math.sqrt(4 / 3))}
+
+
+# The rule.
+
+
+EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
+SURPRISE = once([1, 2, 3, 4, 5, 9, 7, 8])
+
+
+def test_the_most_promising_are_judged_first_in_halving_waves() -> None:
+    judge = Judge(EIGHT, SURPRISE)
+    found = judge.within(0.5)
+    # 4 critiques, less 8 readings of a 50th each: 3.84. One, then half of 2, of 1.
+    assert judge.critiques() == [(7, 0), (6, 0), (5, 0)]
+    assert (found.selection.index, found.selection.rule) == (5, "rating")
+    assert [s.fate for s in found.standings] == [Fate.OUT_OF_BUDGET] * 5 + [Fate.JUDGED] * 3
+    gone = found.judgements[0]
+    assert (gone.outcome, gone.reason) == (
+        Outcome.ABANDONED,
+        "after the cheap reading: the budget was used up",
+    )
+    assert gone.usage == Usage(9, 0, 1) and found.standings[0].cheap == 1
+    spent = found.spending
+    assert (spent.readings, spent.asked, spent.skipped) == (8, 3, 5)
+    assert (spent.cheap.tokens_out, spent.critiques.tokens_out) == (8, 150)
+    assert spent.full_tokens == 400
+    assert found.judgements[5].view("direct") == 6  # the cheap reading stays with the critique
+
+
+def test_who_cannot_win_is_abandoned_though_the_budget_lasts() -> None:
+    judge = Judge(EIGHT, SURPRISE)
+    found = judge.within(0.9)
+    # 7.04 critiques: one, then half of 6, of 3. Then a line of slope 1 or so leaves the last two
+    # below 9, the best.
+    assert judge.critiques() == [(n, 0) for n in (7, 6, 5, 4, 3, 2)]
+    assert [s.fate for s in found.standings] == [Fate.CANNOT_WIN] * 2 + [Fate.JUDGED] * 6
+    pairs = [(float(EIGHT[i]), float(SURPRISE[i][0])) for i in range(2, 8)]  # type: ignore[arg-type]
+    upper = Bound.fitted(pairs, 1).upper(2)
+    assert found.standings[1].why == f"at most {upper:.2f} by its bound, below 9.00"
+
+
+@pytest.mark.parametrize("share", [0.001, 0.2])
+def test_one_is_judged_whatever_the_budget(share: float) -> None:
+    found = Judge([4, 6, 5], once([4, 6, 5])).within(share)
+    assert found.selection.index == 1 and found.selection.rule == "only"
+    assert [s.critiques for s in found.standings] == [0, 1, 0]
+
+
+def test_unreadable_candidates_wait_last_and_stay_able() -> None:
+    judge = Judge([None, 3, 9], once([8, 3, 7]))
+    found = judge.within(0.99)
+    assert judge.critiques()[0] == (2, 0)
+    assert found.standings[0].cheap is None
+    assert found.standings[0].fate in (Fate.JUDGED, Fate.OUT_OF_BUDGET)
+
+
+def test_failed_critiques_never_win() -> None:
+    judge = Judge([9, 8, 7, 6], once([None, None, 7, 6]))
+    found = judge.within(0.9)
+    assert found.selection.index == 2
+    assert found.judgements[0].outcome is Outcome.UNPARSABLE  # a failure, not abandoned
+    assert Judge([9, 8], once([None, None])).within(0.9).selection.rule == "all_failed"
+
+
+def test_what_was_never_written_costs_nothing() -> None:
+    # 1.6 critiques, and the first two are lost: the third is asked for all the same.
+    judge = Judge([float(16 - n) for n in range(16)], once([LOST, LOST, *[5] * 14]))
+    found = judge.within(0.1)
+    assert found.selection.index == 2 and judge.critiques() == [(0, 0), (1, 0), (2, 0)]
+    assert [j.outcome for j in found.judgements[:3]] == ["unavailable", "unavailable", "ok"]
+    assert found.spending.full_tokens == 16 * LENGTH
+    # A critique that was written without a rating costs, but one candidate must get one.
+    judge = Judge([float(16 - n) for n in range(16)], once([None, None, *[5] * 14]))
+    assert judge.within(0.1).selection.index == 2
+    assert len(judge.critiques()) == 3
+
+
+def test_a_failed_reading_is_a_failure_unless_a_critique_came_of_it() -> None:
+    judge = Judge([9, LOST, None, 8], once([9, 9, 9, 8]))
+    found = judge.within(0.6)
+    assert [j.outcome for j in found.judgements] == ["ok", "unavailable", "unparsable", "ok"]
+    assert found.judgements[1].reason == "cheap reading: no replica"
+    assert found.standings[1].fate is Fate.OUT_OF_BUDGET and found.standings[1].cheap is None
+    assert found.selection.index == 0
+
+
+def test_copies_are_judged_once() -> None:
+    judge = Judge([1, 5, 3, 4], once([1, 5, 3, 4]))
+    judge.candidates[3] = judge.candidates[1]
+    found = judge.within(0.9)
+    assert [s.copy_of for s in found.standings] == [None, None, None, 1]
+    assert found.standings[3].fate is Fate.COPY and found.standings[3].cheap == 5
+    copy, own = found.judgements[3], found.judgements[1]
+    assert (copy.rating, copy.usage, copy.flags) == (own.rating, Usage(), ("copied_judgement",))
+    assert found.selection.index == 1 and found.selection.tied == ()
+
+
+FIRST, SECOND = Verdict.FIRST, Verdict.SECOND
+WINS = {(f"response {a}", f"response {b}"): SECOND if b > a else FIRST
+        for a in range(8) for b in range(8) if a != b}  # fmt: skip
+
+
+def test_finalists_meet_where_pairwise_comes_first() -> None:
+    judge = Judge([6] * 8, once([7] * 8), wins=WINS)
+    found = judge.within(0.9, rules=("pairwise", "first"), pairwise=True)
+    # 7.2 critiques, a quarter kept: 5.4 less the readings' 0.16. Then 7.2 - 0.16 - 5 allows 2.
+    assert len(judge.critiques()) == 5 and found.spending.orders == 2
+    assert found.selection.comparisons[0] == (0, 1, SECOND)
+    assert {verdict for *_, verdict in found.selection.comparisons[1:]} == {Verdict.FAILED}
+    assert found.selection.rule == "first"
+    judge = Judge([6] * 8, once([7] * 8), wins=WINS)
+    assert judge.within(0.9, rules=("first",), pairwise=True).spending.orders == 0
+
+
+def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
+    close = [[8, 8, 8, 8], [7, 9, 8, 9], [2, 2, 2, 2], [1, 1, 1, 1]]
+    judge = Judge([8, 8, 2, 1], close)
+    judge.within(0.9, critiques=4)
+    repeated = {i for i, sample in judge.critiques() if sample}
+    assert repeated == {0, 1}
+    # 2.24 critiques: half of them would leave one candidate alone, so a second one comes in.
+    judge = Judge([8, 8, 2, 1], close, lengths=[1000] * 4)
+    assert judge.within(0.14, critiques=4).spending.asked == 2
+    clear = [[30] * 4, [7] * 4, [2] * 4, [1] * 4]
+    judge = Judge([8, 8, 2, 1], clear)
+    judge.within(0.9, critiques=4)
+    assert {sample for _, sample in judge.critiques()} == {0}
+
+
+def test_the_whole_budget_counts_the_very_same_text_once() -> None:
+    judge = Judge([1, 1, 3], once([1, 1, 3]))
+    judge.candidates[1] = judge.candidates[0]
+    found = asyncio.run(select_within(judge.candidates, judge.ask, share=1.0))
+    assert (found.spending.asked, found.spending.full_tokens) == (2, 2 * LENGTH)
+
+
+scores = st.none() | st.floats(1, 10)
+tables = st.integers(1, 3).flatmap(
+    lambda k: st.tuples(
+        st.just(k),
+        st.lists(
+            st.tuples(scores, st.lists(scores, min_size=k, max_size=k), st.integers(1, 90)),
+            min_size=1,
+            max_size=12,
+        ),
+    )
+)
+
+
+@given(table=tables, share=st.floats(0.01, 0.99), view=st.sampled_from(["rating", "expected"]))
+def test_what_always_holds(
+    table: tuple[int, list[tuple[Score, list[Score], int]]], share: float, view: str
+) -> None:
+    k, rows = table
+    judge = Judge([c for c, _, _ in rows], [f for _, f, _ in rows], [n for _, _, n in rows])
+    found = judge.within(share, critiques=k, view=view, pairwise=False)
+    full = k * len(rows)
+    fates = [standing.fate for standing in found.standings]
+    # Never more critiques than the share of all, unless those so far gave no value.
+    values = [rows[i][1][sample] for i, sample in judge.critiques()]
+    allowed = math.floor(share * full + 1e-9)
+    assert 1 <= len(values) <= allowed or values[:-1] == [None] * (len(values) - 1)
+    assert found.spending.asked == len(judge.critiques()) == full - found.spending.skipped
+    # Everybody was judged or abandoned, and it says why.
+    assert len(fates) == len(rows) == len(found.judgements)
+    judged_in_full = {i for i, _ in judge.critiques()}
+    for i, (standing, judgement) in enumerate(zip(found.standings, found.judgements, strict=True)):
+        assert (standing.fate is Fate.JUDGED) == (i in judged_in_full)
+        gone = i not in judged_in_full and rows[i][0] is not None
+        assert (judgement.outcome is Outcome.ABANDONED) == gone
+        assert bool(standing.why) == (i not in judged_in_full)
+    # The winner was judged in full, and a candidate that abstains wins only if all do.
+    assert found.selection.index in judged_in_full
+    rated = any(judgement.ok for judgement in found.judgements)
+    assert found.judgements[found.selection.index].ok == rated
+    # What was spent is what was asked.
+    assert sum(j.usage.tokens_out for j in found.judgements) == found.spending.usage.tokens_out
+
+
+@given(
+    rows=st.lists(st.tuples(st.floats(1, 10), st.floats(1, 10)), min_size=1, max_size=12),
+    share=st.floats(0.01, 0.99),
+)
+def test_tokens_stay_within_the_budget(rows: list[tuple[float, float]], share: float) -> None:
+    judge = Judge([c for c, _ in rows], once([f for _, f in rows]))
+    spending = judge.within(share).spending
+    assert spending.usage.tokens_out <= share * LENGTH * len(rows) + 1e-6 or spending.asked == 1
+
+
+@given(table=tables)
+def test_the_whole_budget_is_full_judging(
+    table: tuple[int, list[tuple[Score, list[Score], int]]],
+) -> None:
+    k, rows = table
+    judge = Judge([c for c, _, _ in rows], [f for _, f, _ in rows])
+    found = judge.within(1.0, critiques=k)
+    assert not any(item.direct for item in judge.asked)
+    assert found.spending.skipped == 0 and {s.fate for s in found.standings} == {Fate.JUDGED}
+    means = [[v for v in own if v is not None] for _, own, _ in rows]
+    best = max((math.fsum(own) / len(own) for own in means if own), default=None)
+    value = found.judgements[found.selection.index].view("rating")
+    assert value == (best if best is None else pytest.approx(best))
+
+
+# The direct flag on its way.
+
+
+def test_a_journal_keeps_readings_and_critiques_apart(tmp_path: Path) -> None:
+    async def both() -> list[Judgement]:
+        journal = Journal(tmp_path / "j.sqlite")
+        script = {"ratings": {"r": 8}, "direct": {"r": 3}}
+        config = JudgeConfig(kind="fake", script=script)
+        async with open_judge(config, journal=journal) as reward:
+            [full] = await reward.rate([Candidate("q", "r")])
+            [direct] = await reward.rate([Candidate("q", "r")], direct=True)
+        given = [record["input"] for record in journal.export()]
+        assert given == [
+            {"query": "q", "responses": ["r"], "sample": 0},
+            {"query": "q", "responses": ["r"], "sample": 0, "direct": True},
+        ]
+        kept = journal.get(direct.judge, [JudgeInput("q", ("r",), direct=True)])
+        assert list(kept.values()) == [direct]
+        journal.close()
+        return [full, direct]
+
+    full, direct = asyncio.run(both())
+    assert (full.rating is not None and full.rating.value, full.view("direct")) == (8, None)
+    assert (direct.view("rating"), direct.critique) == (3, "")
+    assert direct.view("direct") == direct.view("expected") and direct.usage.tokens_out == 2
+
+
+def test_two_responses_have_no_direct_reading() -> None:
+    with pytest.raises(ValueError, match="one response, not 2"):
+        JudgeInput("q", ("a", "b"), direct=True)
+
+
+# The job.
+
+RESPONSES = [f"answer {n} " + "x" * n for n in range(8)]
+SCRIPT = {
+    "ratings": {r: 1 + n for n, r in enumerate(RESPONSES)},
+    "direct": {r: 1 + n for n, r in enumerate(RESPONSES)},
+}
+ROWS: list[Any] = [
+    {"query": "q1", "responses": [*RESPONSES, RESPONSES[6]]},
+    {"query": "q2", "responses": RESPONSES[:5]},
+]
+
+
+def test_the_job_on_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT, budget=0.65)
+    assert job.run() == 0
+    first, second = job.selections()
+    assert (first["index"], second["index"]) == (7, 4)
+    assert set(first["fates"]) == {"judged", "cannot_win", "copy"}
+    assert set(second["fates"]) == {"judged", "out_of_budget"}
+    assert first["critiques"] + first["critiques_skipped"] == 8
+    summary = job.summary()
+    spent = summary["budget"]
+    assert spent["share"] == 0.65 and spent["readings"] == 13
+    assert sum(spent["fates"].values()) == summary["candidates"] == 14
+    assert spent["critiques"] + spent["skipped"] == 13
+    abandoned = spent["fates"]["cannot_win"] + spent["fates"]["out_of_budget"]
+    assert summary["outcomes"]["abandoned"] == abandoned > 0
+    assert summary["reasons"] == {} and summary["curve"] == [] and summary["ok_share"] == 1
+    assert spent["written"] == summary["usage"]["tokens_out"] <= 0.65 * spent["full_tokens"]
+    assert spent["over"] == 0
+    rows = read(job.output / "judgements.jsonl")
+    assert len(rows) == 14
+    for row in rows:
+        gone = row["fate"] in ("cannot_win", "out_of_budget")
+        assert gone == (row["outcome"] == "abandoned") and row["cheap"] is not None
+        assert gone == (row["rating"] is None) and bool(row["why"]) == (row["fate"] != "judged")
+    [copy] = [row for row in rows if row["fate"] == "copy"]
+    assert (copy["copy_of"], copy["index"], copy["tokens_out"]) == (6, 8, 0)
+    page = (job.output / "report.html").read_text()
+    for said in ("out of budget", "cannot win", "Judged on a budget", "of those judged in full"):
+        assert said in page
+    out = capsys.readouterr().out
+    assert f"{spent['skipped']} skipped" in out and "0 failed" in out
+    # Only the critiques were written, and the same command again asks nothing.
+    assert len(judged(job.log)) == spent["critiques"]
+    assert job.run() == 0
+    assert len(judged(job.log)) == spent["critiques"]
+    assert job.summary()["reused"] == spent["critiques"] + spent["readings"]
+
+
+def test_a_job_without_a_budget_says_nothing_of_one(tmp_path: Path) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT)
+    assert job.run() == 0
+    assert job.summary()["budget"] is None and "fates" not in job.selections()[0]
+    assert "fate" not in read(job.output / "judgements.jsonl")[0]
+
+
+def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Path) -> None:
+    whole = Job(tmp_path / "whole", ROWS, SCRIPT, budget=0.65)
+    assert whole.run() == 0
+    cut = Job(tmp_path / "cut", ROWS, SCRIPT, budget=0.65)
+
+    async def some(count: int) -> None:
+        """A run that is cut short after some judgements of the first query."""
+        journal = Journal(cut.output / "journal.sqlite")
+        config = load_config(BestOfNConfig, cut.config)
+        async with open_judge(config.judge, journal=journal) as reward:
+
+            async def ask(items: Sequence[JudgeInput]) -> list[Judgement]:
+                nonlocal count
+                answers = await reward.judge(items[:count])
+                count -= len(answers)
+                if len(answers) < len(items):
+                    raise KeyboardInterrupt
+                return answers
+
+            candidates = [Candidate("q1", r) for r in ROWS[0]["responses"]]
+            with pytest.raises(KeyboardInterrupt):
+                await select_within(candidates, ask, share=0.65, pairwise=True)
+        journal.close()
+
+    asyncio.run(some(10))
+    before = judged(cut.log)
+    assert before
+    assert cut.run() == 0
+    after = judged(cut.log)[len(before) :]
+    assert [r for r in after if r in before] == []
+    assert sorted(before + after) == sorted(judged(whole.log))
+    assert cut.selections() == whole.selections()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"budget": 0}, "greater than 0", id="nothing"),
+        pytest.param({"budget": 1.5}, "less than or equal to 1", id="more than all"),
+        pytest.param({"budget": 0.5, "view": "direct"}, "saves critiques", id="direct"),
+        pytest.param(
+            {"budget": 0.5, "judge": {"critique": False}}, "saves critiques", id="no critique"
+        ),
+        pytest.param(
+            {"budget": 0.5, "judge": {"format": "scalar"}},
+            "a scalar model writes",
+            id="scalar",
+        ),
+    ],
+)
+def test_a_budget_that_makes_no_sense(
+    tmp_path: Path, change: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, ROWS, SCRIPT, **copy.deepcopy(change))
+    assert job.run() == 1
+    assert said in capsys.readouterr().err
+    assert not job.log.exists()

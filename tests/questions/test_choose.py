@@ -1,0 +1,185 @@
+"""Who wins among the candidates of one query, and by which rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoj_reward.questions.choose import choose
+from autoj_reward.types import (
+    Candidate,
+    Comparison,
+    Contest,
+    Judgement,
+    Outcome,
+    Rating,
+    Selection,
+    Verdict,
+)
+
+FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
+INCONSISTENT, FAILED = Verdict.INCONSISTENT, Verdict.FAILED
+
+
+def rated(value: float, expected: float | None = None) -> Judgement:
+    return Judgement(Outcome.OK, rating=Rating(value, None, expected))
+
+
+def failed() -> Judgement:
+    return Judgement(Outcome.UNPARSABLE, reason="why")
+
+
+async def chosen(
+    ratings: Sequence[Judgement | tuple[float, float | None]],
+    logprobs: Sequence[float | None] | None = None,
+    games: dict[tuple[int, int], Verdict] | None = None,
+    **options: Any,
+) -> Selection:
+    judgements = [r if isinstance(r, Judgement) else rated(*r) for r in ratings]
+    each = logprobs or [None] * len(judgements)
+    candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(each)]
+
+    async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
+        assert games is not None, "no match was expected"
+        return [Comparison(games[int(i), int(j)], ()) for _, i, j, _ in pairs]
+
+    return await choose(candidates, judgements, **{"compare": compare} | options)
+
+
+@pytest.mark.parametrize(
+    ("ratings", "options", "index", "rule", "tied"),
+    [
+        pytest.param([(5, None)], {}, 0, "only", (), id="only"),
+        pytest.param([(5, 9.0), (7, 1.0), (6, 9.5)], {}, 1, "rating", (), id="rating"),
+        pytest.param(
+            [(5, 4.0), (4, 4.5)], {"view": "expected"}, 1, "expected", (), id="view expected"
+        ),
+        pytest.param(
+            [(9, None), (4, 4.5)],
+            {"view": "expected"},
+            1,
+            "expected",
+            (),
+            id="no expected rating never wins by it",
+        ),
+        pytest.param([failed(), (1, None)], {}, 1, "rating", (), id="failed never wins"),
+        pytest.param([failed(), failed()], {}, 0, "all_failed", (), id="all failed"),
+        pytest.param([failed()], {}, 0, "all_failed", (), id="only one and failed"),
+        pytest.param(
+            [(5, 1.0), (7, 6.1), (7, 6.2), (7, 6.2)],
+            {"logprobs": [-1, -9, -8, -3]},
+            3,
+            "policy_logprob",
+            (1, 2, 3),
+            id="policy_logprob",
+        ),
+        pytest.param(
+            [(7, 6.1), (7, 6.2)],
+            {"logprobs": [-1, None]},
+            1,
+            "expected_rating",
+            (0, 1),
+            id="one log-probability missing skips the rule",
+        ),
+        pytest.param(
+            [(7, 6.1), (7, 6.2), (3, 3.0)],
+            {"logprobs": [-2, -1, None]},
+            1,
+            "policy_logprob",
+            (0, 1),
+            id="missing beside the tie does not",
+        ),
+        pytest.param(
+            [(7, 6.1), (7, 6.3), (7, 6.2)],
+            {"logprobs": [-2, -2, -3]},
+            1,
+            "expected_rating",
+            (0, 1, 2),
+            id="narrowed by one rule, decided by the next",
+        ),
+        pytest.param(
+            [(7, 6.1), (7, 6.3), (7, 6.9)],
+            {"logprobs": [-2, -2, -3]},
+            1,
+            "expected_rating",
+            (0, 1, 2),
+            id="who is out stays out",
+        ),
+        pytest.param(
+            [(7, 6.1), (7, 6.3)],
+            {"logprobs": [-1, -2], "rules": ("expected_rating", "policy_logprob")},
+            1,
+            "expected_rating",
+            (0, 1),
+            id="rules in the given order",
+        ),
+        pytest.param([(7, 6.1), (7, None)], {"rules": ("first",)}, 0, "first", (0, 1), id="first"),
+        pytest.param([(7, 6.1), (7, None)], {"rules": ()}, 0, "first", (0, 1), id="last resort"),
+        pytest.param(
+            [(7, None), (7, None)],
+            {"compare": None},
+            0,
+            "first",
+            (0, 1),
+            id="no comparisons to be had",
+        ),
+    ],
+)
+async def test_selection(
+    ratings: list[Any], options: dict[str, Any], index: int, rule: str, tied: tuple[int, ...]
+) -> None:
+    assert await chosen(ratings, **options) == Selection(index, rule, tied)
+
+
+@pytest.mark.parametrize(
+    ("games", "index", "rule"),
+    [
+        pytest.param({(0, 1): FIRST, (0, 2): FIRST}, 0, "pairwise", id="champion stays"),
+        pytest.param({(0, 1): SECOND, (1, 2): SECOND}, 2, "pairwise", id="each beats the last"),
+        pytest.param({(0, 1): SECOND, (1, 2): FIRST}, 1, "pairwise", id="the middle one"),
+        pytest.param(
+            {(0, 1): TIE, (0, 2): SECOND, (1, 2): SECOND}, 2, "pairwise", id="the last beats both"
+        ),
+        pytest.param(
+            {(0, 1): FAILED, (0, 2): SECOND, (1, 2): FIRST}, 1, "pairwise", id="only the beaten go"
+        ),
+        pytest.param(
+            {(0, 1): TIE, (0, 2): SECOND, (1, 2): INCONSISTENT}, 1, "first", id="one of two beaten"
+        ),
+        pytest.param({(0, 1): TIE, (0, 2): FIRST}, 0, "first", id="a tie decides nothing"),
+        pytest.param(
+            {(0, 1): FIRST, (0, 2): INCONSISTENT}, 0, "first", id="inconsistent decides nothing"
+        ),
+        pytest.param({(0, 1): SECOND, (1, 2): FAILED}, 1, "first", id="failed decides nothing"),
+    ],
+)
+async def test_knock_out(games: dict[tuple[int, int], Verdict], index: int, rule: str) -> None:
+    found = await chosen([(7, None)] * 3, games=games)
+    played = tuple((i, j, verdict) for (i, j), verdict in games.items())
+    assert found == Selection(index, rule, (0, 1, 2), played)
+
+
+async def test_only_the_tied_play() -> None:
+    found = await chosen([(7, None), (3, None), failed(), (7, None)], games={(0, 3): SECOND})
+    assert found == Selection(3, "pairwise", (0, 3), ((0, 3, SECOND),))
+
+
+@given(st.data())
+async def test_who_was_never_beaten_stays_and_matches_are_bounded(data: st.DataObject) -> None:
+    n = data.draw(st.integers(2, 9))
+    verdicts = st.sampled_from([FIRST, SECOND, TIE, INCONSISTENT, FAILED])
+    games = {pair: data.draw(verdicts) for pair in combinations(range(n), 2)}
+    most = data.draw(st.just(math.inf) | st.integers(0, 2 * n))
+    found = await chosen([(7, None)] * n, games=games, matches=most)
+    assert len(found.comparisons) <= min(most, 2 * (n - 1))
+    assert all(games[i, j] is verdict for i, j, verdict in found.comparisons)
+    beaten = {j if v is FIRST else i for i, j, v in found.comparisons if v in (FIRST, SECOND)}
+    left = [i for i in range(n) if i not in beaten]
+    assert found.index == left[0]
+    assert found.rule == ("pairwise" if len(left) == 1 else "first")

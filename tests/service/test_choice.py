@@ -1,0 +1,125 @@
+"""A service and a job choose by one function under the same conditions."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import JudgeConfig
+from autoj_reward.formats.schema import FORMATS
+from autoj_reward.service.api import make_app
+from tests.engine.test_openai_engine import Answer, Endpoint
+from tests.rollouts.test_job import Job, read
+
+RESPONSES = ["poor", "good", "better"]
+SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
+
+
+def single_only(folder: Path) -> str:
+    """Auto-J's format without its comparison."""
+    shutil.copytree(FORMATS / "autoj-en", folder / "lone")
+    path = folder / "lone" / "format.yaml"
+    data = yaml.safe_load(path.read_text())
+    del data["pairwise"]
+    path.write_text(yaml.safe_dump(data))
+    return str(path)
+
+
+async def served(judge: JudgeConfig, extra: dict[str, Any]) -> httpx.Response:
+    async with open_judge(judge) as client:
+        transport = httpx.ASGITransport(make_app(client, "secret").guard)
+        headers = {"Authorization": "Bearer secret"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as service:
+            body = {"query": "q", "responses": RESPONSES} | extra
+            return await service.post("/v1/best_of_n", json=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "extra", "index", "rule"),
+    [
+        pytest.param("autoj-en", {}, 2, "pairwise", id="compares"),
+        pytest.param("lone", {}, 1, "first", id="single only"),
+        pytest.param("lone", {"tie_break": ["pairwise"]}, 1, "first", id="single only, pairwise"),
+        pytest.param("scalar", {}, 1, "first", id="scalar"),
+        pytest.param("scalar", {"view": "expected"}, 1, "first", id="scalar, expected"),
+    ],
+)
+def test_a_service_and_a_job_choose_alike(
+    fmt: str, extra: dict[str, Any], index: int, rule: str, tmp_path: Path
+) -> None:
+    name = single_only(tmp_path) if fmt == "lone" else fmt
+    judge = JudgeConfig(kind="fake", format=name, script=SCRIPT)
+    answer = asyncio.run(served(judge, extra))
+    assert answer.status_code == 200, answer.text
+    selection = answer.json()["selection"]
+    job = Job(
+        tmp_path, [{"query": "q", "responses": RESPONSES}], SCRIPT, judge={"format": name}, **extra
+    )
+    assert job.run() == 0
+    [chosen] = job.selections()
+    assert (selection["index"], selection["rule"]) == (chosen["index"], chosen["rule"])
+    assert (chosen["index"], chosen["rule"]) == (index, rule)
+    assert selection["tied"] == chosen["tied"]
+    assert len(selection["comparisons"]) == job.summary()["comparisons"]
+
+
+NUMBERS = {"zebra": ("9", "3", "5"), "yak": ("4", "8", "6"), "xenon": ("7", "5", "9")}
+"""By response: the rating that the judge writes, and what it would say at the slot after its
+critique and right after the prompt."""
+FIRST = ("7", "7", "7")
+"""The same for the first contact."""
+
+
+class Undecided(Endpoint):
+    """Each view prefers another response; it goes on with an assistant's message."""
+
+    def answered(self, path: str, body: dict[str, Any]) -> Answer:
+        *asked, last = body["messages"]
+        begun = "continue_final_message" in body
+        text = str(asked if begun else body["messages"])
+        written, after, before = next((own for r, own in NUMBERS.items() if r in text), FIRST)
+        token = f"Good.\nRating: [[{written}]]"
+        if begun and not last["content"].endswith("[["):
+            token = "]]"
+        elif begun:
+            token = after if "Good." in last["content"] else before
+        entry = {
+            "token": token,
+            "logprob": -0.01,
+            "top_logprobs": [{"token": token, "logprob": -0.01}],
+        }
+        logprobs = {"content": [entry]} if "logprobs" in body else None
+        choice = {"message": {"content": token}, "finish_reason": "stop", "logprobs": logprobs}
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": 10 - 5 * begun}}, {}
+
+
+@pytest.mark.parametrize(("view", "index"), [("rating", 0), ("expected", 1), ("direct", 2)])
+def test_a_service_and_a_job_choose_alike_by_every_view(
+    view: str, index: int, tmp_path: Path
+) -> None:
+    endpoint = Undecided()
+    endpoint.answer = endpoint.answered
+    where = {"kind": "openai", "model": "m", "base_url": endpoint.url}
+    asked = {"responses": list(NUMBERS), "view": view}
+    answer = asyncio.run(served(JudgeConfig.model_validate(where), asked))
+    assert answer.status_code == 200, answer.text
+    selection = answer.json()["selection"]
+    rows = [{"query": "q", "responses": list(NUMBERS)}]
+    job = Job(tmp_path, rows, {}, judge=where | {"script": {}}, view=view)
+    assert job.run() == 0
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+    [chosen] = job.selections()
+    assert (selection["index"], selection["rule"]) == (chosen["index"], chosen["rule"])
+    assert (chosen["index"], chosen["rule"]) == (index, view)
+    ratings = [own["rating"] for own in answer.json()["judgements"]]
+    numbers = {"rating": "value", "expected": "expected", "direct": "direct"}
+    rows = read(job.output / "judgements.jsonl")
+    assert [own[numbers[view]] for own in ratings] == [row[view] for row in rows]

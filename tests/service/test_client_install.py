@@ -1,0 +1,129 @@
+"""The client beside a trainer: what a trainer's environment needs to ask a running service."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.extras import EXTRAS
+from experiments.faults.chaos.server import free_port
+from requirements import install
+from tests.service.test_service_life import running, written
+
+ROOT = Path(__file__).parents[2]
+ASK = Path(__file__).with_name("reward_a_batch.py")
+BOUNDS = yaml.safe_load(ASK.with_name("trainer_bounds.yaml").read_text(encoding="utf-8"))
+SCRIPT = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated"}}
+TRAINING = str(ROOT / "configs" / "train_default_judge.yaml")
+LACKING = (
+    (("-m", "autoj_reward.cli", "serve", "--config", "serve.yaml"), "serve"),
+    (("-m", "autoj_reward.cli", "train", "judge", "--config", TRAINING), "train"),
+    (("-c", "import autoj_reward as a; a.RewardModel(a.RewardConfig()).open()"), "gpu"),
+)
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables of a process that asks a running service."""
+    folder, port = tmp_path_factory.mktemp("service"), free_port()
+    with running(written(folder, port, SCRIPT), port) as (_, address, _):
+        reward = {"service": {"address": address}, "view": "rating", "failures": {"budget": 0.5}}
+        (folder / "reward.yaml").write_text(yaml.safe_dump(reward), encoding="utf-8")
+        variables = {"AUTOJ_TOKEN": "secret", "AUTOJ_REWARD": str(folder / "reward.yaml")}
+        yield os.environ | variables
+
+
+def told(command: list[Any], **options: Any) -> str:
+    """What a command prints. It must succeed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def index() -> dict[str, str]:
+    """The variables with which uv installs from where pip would."""
+    return install.uv_environment(install.pip_configuration(), os.environ)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This package as it is published."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in "autoj_reward", "rollouts":
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in "pyproject.toml", "README.md":
+        shutil.copy(ROOT / name, folder)
+    built = [UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable]
+    told([*built, folder, "--out-dir", folder / "dist"])
+    [made] = (folder / "dist").glob("*.whl")
+    return made
+
+
+def test_a_trainer_without_our_heavy_packages_asks_a_service(asking: dict[str, str]) -> None:
+    blocked = sorted({module for modules in EXTRAS.values() for module in modules})
+    out = told([sys.executable, ASK, *blocked], env=asking | {"PYTHONPATH": str(ROOT)})
+    assert json.loads(out) == [9.0, 2.0, None, 9.0]
+
+
+@pytest.mark.index
+def test_the_installed_client_asks_a_service_and_names_what_it_lacks(
+    asking: dict[str, str], index: dict[str, str], wheel: Path, tmp_path: Path
+) -> None:
+    environment = tmp_path / "venv"
+    told([UV, "venv", "--quiet", "--python", sys.executable, environment], env=index)
+    python = environment / "bin" / "python"
+    told([UV, "pip", "install", "--quiet", "--python", python, wheel], env=index)
+    clean = {k: v for k, v in asking.items() if k != "PYTHONPATH"}
+    assert json.loads(told([python, ASK], env=clean, cwd=tmp_path)) == [9.0, 2.0, None, 9.0]
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"query": "Why?", "response": "It scatters."}\n', encoding="utf-8")
+    flags = ["--input", rows, "--output", tmp_path / "judged.jsonl", "--set", "judge.kind=fake"]
+    told([environment / "bin" / "autoj", "score", *flags], env=clean, cwd=tmp_path)
+
+    for arguments, extra in LACKING:
+        done = subprocess.run([python, *arguments], capture_output=True, text=True, env=clean)
+        assert done.returncode == 1
+        assert f"pip install 'autoj-reward[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def resolves(wanted: list[str], python: str, environment: dict[str, str]) -> bool:
+    """Whether an index has versions that fit each other; nothing is installed."""
+    command = [UV, "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate"]
+    command += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_35"]
+    done = subprocess.run(
+        list(map(str, [*command, "--only-binary", ":all:"])),
+        input="\n".join(wanted),
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0 or "requirements are unsatisfiable" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_client_fits_beside_a_trainers_own_bounds(
+    name: str, index: dict[str, str], wheel: Path
+) -> None:
+    facts = BOUNDS[name]
+    client = f"autoj-reward @ {wheel.as_uri()}"
+    assert resolves([client, *facts["bounds"]], facts["python"], index)
+
+
+@pytest.mark.index
+def test_training_with_ours_does_not(index: dict[str, str], wheel: Path) -> None:
+    ours = f"autoj-reward[train] @ {wheel.as_uri()}"
+    assert not resolves([ours, *BOUNDS["OpenRLHF"]["bounds"]], "3.11", index)

@@ -1,0 +1,759 @@
+"""The HTTP edge: over real sockets where connections matter, else straight through ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
+
+from autoj_reward.client.backend import Backend, LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.remote import HttpBackend
+from autoj_reward.config import JudgeConfig
+from autoj_reward.config.models import MAX_TEXT_CHARS
+from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
+from autoj_reward.judge.make import make_judge
+from autoj_reward.logs import JsonLines
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service import bodies
+from autoj_reward.service.api import Service, make_app
+from autoj_reward.service.intake import Limits
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
+
+HEADERS = {"Authorization": "Bearer secret"}
+SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
+
+
+class Stub(Backend):
+    """Rates by length once its gate is open; notes what was begun and what was cancelled."""
+
+    judge = "stub"
+
+    def __init__(self, gate: threading.Event | None = None, error: Exception | None = None) -> None:
+        self.gate, self.error = gate, error
+        self.begun = self.cancelled = 0
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        self.begun += 1
+        try:
+            while self.gate and not self.gate.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            for index, item in enumerate(items):
+                if self.error and item.responses[0] == "error":
+                    raise self.error
+                if item.kind == "single":
+                    rating = Rating(float(len(item.responses[0])))
+                    yield index, Judgement(Outcome.OK, rating=rating, judge="stub")
+                else:
+                    yield index, Judgement(Outcome.OK, verdict=Verdict.FIRST, judge="stub")
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def check(self) -> int:
+        if self.error:
+            raise self.error
+        return 3
+
+    async def update(self, config: JudgeConfig) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+def scripted(**script: Any) -> LocalBackend:
+    return LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script))))
+
+
+def made(backend: Backend, limits: Limits | None = None) -> Service:
+    return make_app(RewardClient(backend, deadline_s=60), "secret", limits)
+
+
+@contextmanager
+def calling(app: Service) -> Iterator[Callable[..., httpx.Response]]:
+    """One request after the other, each with the right token, straight through ASGI."""
+
+    def call(method: str, path: str, **given: Any) -> httpx.Response:
+        async def run() -> httpx.Response:
+            transport = httpx.ASGITransport(app.guard)
+            async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+                return await client.request(method, path, **{"headers": HEADERS} | given)
+
+        return asyncio.run(run())
+
+    yield call
+
+
+@contextmanager
+def serving(app: Service) -> Iterator[int]:
+    """The app on a free port of the loopback, on a thread of its own."""
+    config = uvicorn.Config(app.guard, port=0, log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def until(test: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not test():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def metric(app: Service, name: str, **labels: str) -> float:
+    for family in text_string_to_metric_families(app.metrics.text().decode()):
+        for sample in family.samples:
+            if sample.name == name and labels.items() <= sample.labels.items():
+                return sample.value
+    raise AssertionError(f"no metric {name} {labels}")
+
+
+# What the routes answer
+
+
+def test_score_rates_in_order() -> None:
+    with calling(made(scripted(ratings={"good": 9, "poor": 2}))) as call:
+        pairs = [("a", "good"), ("b", "poor"), ("a", "good")]
+        body = {"candidates": [{"query": q, "response": r} for q, r in pairs]}
+        answer = call("POST", "/v1/score", json=body)
+    assert answer.status_code == 200
+    found = answer.json()["judgements"]
+    assert [j["rating"]["value"] for j in found] == [9, 2, 9]
+    assert {j["outcome"] for j in found} == {"ok"}
+    assert {j["judge"] for j in found} == {answer.headers["x-autoj-judge"]}
+
+
+@pytest.mark.parametrize(("swap", "verdict"), [(True, "inconsistent"), (False, "first")])
+def test_compare(swap: bool, verdict: str) -> None:
+    with calling(made(scripted(verdicts="first"))) as call:
+        body = {"pairs": [{"query": "q", "first": "a", "second": "b"}], "swap": swap}
+        [found] = call("POST", "/v1/compare", json=body).json()["comparisons"]
+    assert found["verdict"] == verdict and len(found["orders"]) == 1 + swap
+
+
+@pytest.mark.parametrize(
+    ("extra", "index", "rule"),
+    [
+        pytest.param({}, 2, "pairwise", id="tied, compared"),
+        pytest.param({"policy_logprobs": [-1, -2.5, -3]}, 1, "policy_logprob", id="logprob"),
+        pytest.param({"tie_break": ["first"]}, 1, "first", id="rule given"),
+        pytest.param({"view": "expected"}, 2, "pairwise", id="view"),
+    ],
+)
+def test_best_of_n(extra: dict[str, Any], index: int, rule: str) -> None:
+    script = {"ratings": {"poor": 2, "good": 9, "better": 9}}
+    with calling(made(scripted(**script))) as call:
+        body = {"query": "q", "responses": ["poor", "good", "better"]} | extra
+        answer = call("POST", "/v1/best_of_n", json=body).json()
+    assert (answer["selection"]["index"], answer["selection"]["rule"]) == (index, rule)
+    assert [j["rating"]["value"] for j in answer["judgements"]] == [2, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("count", "matches"),
+    [
+        pytest.param(64, 0, id="as many as may be"),
+        pytest.param(60, 2, id="room for some"),
+        pytest.param(12, 11, id="room for all"),
+    ],
+)
+def test_breaking_ties_is_within_the_inputs_of_a_request(
+    count: int, matches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_INPUTS", 64)
+    app = made(scripted(verdicts="longer"))
+    with calling(app) as call:
+        # As long as each other, modulo ten: all are rated alike, and each is beaten by the next.
+        body = {"query": "q", "responses": ["x" * (10 * n + 5) for n in range(count)]}
+        body |= {"tie_break": ["pairwise", "first"]}
+        answer = call("POST", "/v1/best_of_n", json=body)
+    assert answer.status_code == 200
+    selection = answer.json()["selection"]
+    assert len(selection["tied"]) == count and len(selection["comparisons"]) == matches
+    assert (selection["index"], selection["rule"]) == (
+        (count - 1, "pairwise") if matches == count - 1 else (matches, "first")
+    )
+    asked = sum(
+        metric(app, "autoj_judgements_total", kind=kind, outcome="ok")
+        for kind in ("single", *(("pairwise",) if matches else ()))
+    )
+    assert asked == count + 2 * matches <= 64
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/v1/best_of_n"])
+def test_each_critique_is_a_judge_input(path: str) -> None:
+    app = make_app(RewardClient(scripted(), critiques=64, deadline_s=60), "secret")
+    with calling(app) as call:
+        for count, status in ((17, 422), (1, 200)):
+            rows = [str(n) for n in range(count)]
+            body: dict[str, Any] = {"query": "q", "responses": rows, "tie_break": ["first"]}
+            if path == "/v1/score":
+                body = {"candidates": [{"query": "q", "response": row} for row in rows]}
+            answer = call("POST", path, json=body)
+            assert answer.status_code == status
+            if status == 422:
+                assert answer.json()["detail"] == "1088 judge inputs: a request may cost 1024"
+
+
+def test_the_openapi_document_names_every_route_and_needs_no_token() -> None:
+    with calling(made(Stub())) as call:
+        page = call("GET", "/openapi.json", headers={}).json()
+    assert {"/v1/score", "/v1/compare", "/v1/best_of_n", "/v1/judge"} <= set(page["paths"])
+    assert {"401", "413", "422", "429", "503", "504"} <= set(
+        page["paths"]["/v1/score"]["post"]["responses"]
+    )
+    assert page["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+
+
+def test_probes() -> None:
+    app = made(Stub())
+    with calling(app) as call:
+        assert call("GET", "/healthz", headers={}).status_code == 200
+        ready = call("GET", "/readyz", headers={})
+        assert ready.status_code == 200 and ready.json() == {"status": "ready", "replicas": 3}
+        app.guard.intake.draining = True
+        assert call("GET", "/healthz", headers={}).status_code == 200
+        for answer in (call("GET", "/readyz"), call("POST", "/v1/score", json=SCORE)):
+            assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+    with calling(made(Stub(error=EngineUnavailable("the engine is dead")))) as call:
+        answer = call("GET", "/readyz")
+    assert answer.status_code == 503 and answer.json()["detail"] == "the engine is dead"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer "},
+        {"Authorization": "secret"},
+        {"Authorization": "Basic secret"},
+        {"Authorization": "Bearer secret\xff"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("path", ["/v1/score", "/metrics", "/v1/judge", "/nowhere"])
+def test_no_route_but_the_public_ones_opens_without_the_token(
+    headers: dict[str, str], path: str
+) -> None:
+    stub = Stub()
+    with calling(made(stub)) as call:
+        for method in ("GET", "POST"):
+            raw = [(k.encode(), v.encode("latin-1")) for k, v in headers.items()]
+            answer = call(method, path, headers=raw, content=b"{" * 100)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+    assert stub.begun == 0
+
+
+def test_a_service_has_a_token() -> None:
+    with pytest.raises(Exception, match="needs a token"):
+        make_app(RewardClient(Stub()), "")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/score", {}, "candidates"),
+        ("/v1/score", [], "body"),
+        ("/v1/score", {"candidates": []}, "candidates"),
+        ("/v1/score", {"candidates": [{"query": "q"}]}, "candidates.0.response"),
+        ("/v1/score", {"candidates": [{"query": "q", "response": 5}]}, "candidates.0.response"),
+        ("/v1/score", SCORE | {"more": 1}, "more"),
+        ("/v1/score", SCORE | {"\ud800": 1}, "body"),
+        ("/v1/score", {"candidates": SCORE["candidates"] * 1025}, "candidates"),
+        ("/v1/score", {"candidates": [{"query": None, "response": ""}]}, "candidates.0.query"),
+        ("/v1/compare", {"pairs": [{"query": "q", "first": "a"}]}, "pairs.0.second"),
+        ("/v1/compare", {"pairs": [], "swap": True}, "pairs"),
+        (
+            "/v1/score",
+            {"candidates": [{"query": "q", "response": "r", "context": {"reference": 4}}]},
+            "candidates.0.context",
+        ),
+        (
+            "/v1/compare",
+            {"pairs": [{"query": "q", "first": "a", "second": "b", "context": ["x"]}]},
+            "pairs.0.context",
+        ),
+        ("/v1/best_of_n", {"query": "q", "responses": ["a"], "context": {"query": ""}}, "context"),
+        ("/v1/best_of_n", {"query": "q", "responses": ["a"], "view": "best"}, "view"),
+        (
+            "/v1/best_of_n",
+            {"query": "q", "responses": ["a"], "policy_logprobs": [float("nan")]},
+            "policy_logprobs.0",
+        ),
+        ("/v1/best_of_n", {"query": "q", "responses": ["a"], "policy_logprobs": []}, "body"),
+        ("/v1/judge", {"items": [{"query": "q", "responses": []}]}, "items.0.responses"),
+        (
+            "/v1/judge",
+            {"items": [{"query": "q", "responses": ["a"], "direct": 1}]},
+            "items.0.direct",
+        ),
+        (
+            "/v1/judge",
+            {"items": [{"query": "q", "responses": ["a", "b"], "direct": True}]},
+            "items.0",
+        ),
+    ],
+)
+def test_a_bad_body_names_its_field(path: str, body: Any, field: str) -> None:
+    with calling(made(Stub())) as call:
+        content = json.dumps(body).encode()
+        answer = call("POST", path, content=content)
+    assert answer.status_code == 422
+    told = answer.json()
+    assert told["field"] == field and told["detail"]
+    assert told["request_id"] == answer.headers["x-request-id"]
+    assert len(answer.content) < 1000  # what was sent is not sent back
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 5000], ids=lambda c: str(c[:4])
+)
+def test_a_body_that_is_no_json(content: bytes) -> None:
+    with calling(made(Stub())) as call:
+        answer = call("POST", "/v1/score", content=content)
+    assert answer.status_code in (400, 422) and answer.json()["detail"]
+
+
+async def chunks(count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield b"x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        pytest.param(b"[" + b"[]," * 2_000_000, 413, id="many"),
+        pytest.param(b"[" * 100_000, 422, id="deep"),
+    ],
+)
+def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) -> None:
+    stub = Stub()
+    tracemalloc.start()
+    try:
+        with serving(made(stub)) as port:
+            url = f"http://127.0.0.1:{port}/v1/score"
+            with suppress(httpx.TransportError):  # it is not waited for the rest of it
+                answer = httpx.post(url, content=content, headers=HEADERS)
+                assert answer.status_code == status
+            assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
+        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert stub.begun == 1
+
+
+def test_a_large_body_is_not_held_beside_what_is_made_of_it() -> None:
+    row = {"query": "Why?", "response": "x" * 200_000}
+    body = json.dumps({"candidates": [row] * 80, "unknown": 1}).encode()
+    head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+    content = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with (
+        serving(made(Stub())) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        tracemalloc.start()
+        try:
+            connection.sendall(content)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 422 ")
+            assert tracemalloc.get_traced_memory()[1] < 2.5 * len(body)
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_body_over_the_limit() -> None:
+    stub = Stub()
+    with calling(made(stub, Limits(body=5000))) as call:
+        stated = call("POST", "/v1/score", content=b"x" * 5001)
+        streamed = call("POST", "/v1/score", content=chunks(6))
+        small = call("POST", "/v1/score", json=SCORE)
+    assert stated.status_code == streamed.status_code == 413
+    assert small.status_code == 200 and stub.begun == 1
+
+
+def test_a_stated_length_over_the_limit_is_refused_before_the_body_comes() -> None:
+    with (
+        serving(made(Stub(), Limits(body=5000))) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+        connection.sendall(f"{head}Content-Length: 6000\r\n\r\n".encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_half_a_body_is_not_waited_for() -> None:
+    app = made(Stub(), Limits(body_s=0.2))
+    with (
+        serving(app) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+        connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
+    assert metric(app, "autoj_requests_in_flight") == 0
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_half_a_body_and_no_caller_any_more(reset: bool) -> None:
+    stub = Stub()
+    app = made(stub, Limits(bodies=150))
+    with serving(app) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+            connection.sendall(f"{head}Content-Length: 200\r\n\r\n{'x' * 100}".encode())
+            until(lambda: metric(app, "autoj_requests_in_flight") == 1)
+            if reset:
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        until(lambda: metric(app, "autoj_requests_in_flight") == 0)
+        # Its half of the body is no longer counted among those under way.
+        url = f"http://127.0.0.1:{port}/v1/score"
+        assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
+    assert stub.begun == 1
+    assert metric(app, "autoj_requests_total", status="499") == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        pytest.param(Limits(requests=2), "2 requests are under way", id="requests"),
+        pytest.param(Limits(bodies=150), "requests under way hold", id="bytes"),
+    ],
+)
+def test_a_full_service_asks_to_come_back(limits: Limits, reason: str) -> None:
+    gate = threading.Event()
+    app = made(Stub(gate), limits)
+
+    async def run(port: int) -> None:
+        base = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=base, headers=HEADERS) as client:
+            held = [asyncio.create_task(client.post("/v1/score", json=SCORE)) for _ in range(2)]
+            await asyncio.to_thread(until, lambda: metric(app, "autoj_requests_in_flight") == 2)
+            refused = await client.post("/v1/score", json=SCORE)
+            assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
+            assert reason in refused.json()["detail"]
+            assert (await client.get("/healthz")).status_code == 200
+            gate.set()
+            assert [(await task).status_code for task in held] == [200, 200]
+            # An answer is read before the service has counted it off.
+            await asyncio.to_thread(until, lambda: metric(app, "autoj_requests_in_flight") == 0)
+            assert (await client.post("/v1/score", json=SCORE)).status_code == 200
+
+    with serving(app) as port:
+        asyncio.run(run(port))
+    assert metric(app, "autoj_requests_total", status="429") == 1
+
+
+# Deadlines, disconnects and failures
+
+
+@pytest.mark.parametrize(
+    ("limits", "headers"),
+    [
+        pytest.param(Limits(deadline_s=0.2), {}, id="of the service"),
+        pytest.param(Limits(), {"X-Deadline-S": "0.2"}, id="of the caller"),
+        pytest.param(Limits(deadline_s=0.2), {"X-Deadline-S": "60"}, id="the sooner"),
+    ],
+)
+def test_the_deadline_stops_the_work(limits: Limits, headers: dict[str, str]) -> None:
+    stub = Stub(threading.Event())
+    with calling(made(stub, limits)) as call:
+        answer = call("POST", "/v1/score", json=SCORE, headers=HEADERS | headers)
+    assert answer.status_code == 504 and stub.begun == stub.cancelled
+
+
+@pytest.mark.parametrize("value", ["soon", "nan", "0", "-1", "inf"])
+def test_a_deadline_that_is_none(value: str) -> None:
+    with calling(made(Stub())) as call:
+        answer = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Deadline-S": value})
+    assert answer.status_code == 422 and answer.json()["field"] == "x-deadline-s"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        pytest.param(JournalError("disk full"), 503, "disk full", id="disk full"),
+        pytest.param(FormatError("no pairwise protocol"), 422, "no pairwise", id="format"),
+        pytest.param(RuntimeError("secret: /etc"), 500, "internal error", id="unexpected"),
+    ],
+)
+def test_errors_become_problems(
+    error: Exception, status: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"candidates": [{"query": "q", "response": "error"}]}
+    with calling(made(Stub(error=error))) as call:
+        answer = call("POST", "/v1/score", json=body)
+    assert answer.status_code == status and said in answer.json()["detail"]
+    assert b"Traceback" not in answer.content and b"/etc" not in answer.content
+    assert ("a request failed" in caplog.text) == (status == 500)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (EngineUnavailable("full"), {"unavailable": "full"}),
+        (ReplicaLost("died"), {"lost": "died"}),
+        (FormatError("no pairs"), {"error": "no pairs"}),
+    ],
+    ids=str,
+)
+def test_a_stream_says_how_it_ended(error: Exception, line: dict[str, str]) -> None:
+    items = [{"query": "q", "responses": [r]} for r in ("abc", "error")]
+    with calling(made(Stub(error=error))) as call:
+        lines = call("POST", "/v1/judge", json={"items": items}).text.splitlines()
+    assert json.loads(lines[0])["judgement"]["rating"]["value"] == 3
+    assert json.loads(lines[1]) == line
+
+
+# What cannot be judged costs its own item
+
+LONG = "x" * (MAX_TEXT_CHARS + 1)
+UNREADABLE = {
+    "too long": LONG,
+    "half of a pair": "a \ud83d b",
+    "both halves": "\ud83d\ude00",
+}
+REASONS = {
+    "too long": f"{MAX_TEXT_CHARS + 1} characters, over judge.max_text_chars",
+    "half of a pair": "lone surrogate at character 2",
+    "both halves": "lone surrogate at character 0",
+}
+
+
+@pytest.mark.parametrize("name", ["too long", "half of a pair"])
+@pytest.mark.parametrize("field", ["query", "response"])
+def test_a_text_that_cannot_be_judged_costs_its_candidate(name: str, field: str) -> None:
+    app = made(scripted(ratings={"good": 9}))
+    good = {"query": "q", "response": "good"}
+    body = {"candidates": [good, good | {field: UNREADABLE[name]}, good]}
+    with calling(app) as call:
+        answer = call("POST", "/v1/score", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["judgements"]
+    assert [j["outcome"] for j in found] == ["ok", "input_rejected", "ok"]
+    assert REASONS[name] in found[1]["reason"] and found[1]["rating"] is None
+    assert found[1]["judge"] == answer.headers["x-autoj-judge"]
+    assert metric(app, "autoj_judgements_total", outcome="input_rejected") == 1
+
+
+@pytest.mark.parametrize("swap", [True, False])
+@pytest.mark.parametrize("name", ["too long", "half of a pair"])
+def test_a_text_that_cannot_be_judged_costs_its_pair(name: str, swap: bool) -> None:
+    good = {"query": "q", "first": "longer", "second": "short"}
+    body = {"pairs": [good | {"second": UNREADABLE[name]}, good], "swap": swap}
+    with calling(made(scripted())) as call:
+        answer = call("POST", "/v1/compare", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    lost, kept = answer.json()["comparisons"]
+    assert (lost["verdict"], kept["verdict"]) == ("failed", "first")
+    assert "input_rejected" in lost["reason"] and REASONS[name] in lost["reason"]
+    assert [j["outcome"] for j in lost["orders"]] == ["input_rejected"] * (1 + swap)
+
+
+@pytest.mark.parametrize("name", ["too long", "half of a pair"])
+def test_a_text_that_cannot_be_judged_cannot_win(name: str) -> None:
+    script = {"ratings": {"poor": 2, "good": 9}}
+    with calling(made(scripted(**script))) as call:
+        body = {"query": "q", "responses": [UNREADABLE[name], "poor", "good"]}
+        some = call("POST", "/v1/best_of_n", content=json.dumps(body))
+        body = {"query": UNREADABLE[name], "responses": ["poor", "good"]}
+        none = call("POST", "/v1/best_of_n", content=json.dumps(body))
+    assert some.status_code == none.status_code == 200
+    assert (some.json()["selection"]["index"], some.json()["selection"]["rule"]) == (2, "rating")
+    assert none.json()["selection"]["rule"] == "all_failed"
+    assert {j["outcome"] for j in none.json()["judgements"]} == {"input_rejected"}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_text_that_cannot_be_judged_costs_its_item_over_http_as_it_does_here(name: str) -> None:
+    """Both halves of a surrogate pair are one character in JSON; here they are two wrong ones."""
+    candidates = [Candidate("q", r) for r in ("good", UNREADABLE[name], "fair")]
+    backend = scripted(ratings={"good": 9, "fair": 6})
+
+    async def run(port: int) -> None:
+        remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
+        found = await RewardClient(remote, deadline_s=60).rate(candidates)
+        pairs = [("q", "longer", UNREADABLE[name]), ("q", "longer", "short")]
+        lost, kept = await RewardClient(remote, deadline_s=60).compare(pairs)
+        only = await RewardClient(remote, deadline_s=60).rate(candidates[1:2])
+        await remote.close()
+        assert [j.outcome for j in found] == ["ok", "input_rejected", "ok"]
+        assert [j.view("rating") for j in found] == [9, None, 6]
+        assert found[1].judge == backend.judge and found[1].reason
+        assert (lost.verdict, kept.verdict) == (Verdict.FAILED, Verdict.FIRST)
+        assert only == [found[1]] or only[0].reason == found[1].reason
+
+    with serving(made(backend)) as port:
+        asyncio.run(run(port))
+
+
+def test_what_a_body_does_not_hold_is_asked_in_pieces() -> None:
+    app = made(scripted(ratings={"a": 9, "b": 6}), Limits(body=5000))
+    candidates = [
+        Candidate("q", r) for r in ("a", "x" * 6000, "b", *("y" * n for n in range(900, 908)))
+    ]
+
+    async def run(port: int) -> None:
+        remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
+        found = await RewardClient(remote, deadline_s=60).rate(candidates)
+        await remote.close()
+        assert [j.outcome for j in found] == ["ok", "input_rejected", *["ok"] * 9]
+        assert (found[0].view("rating"), found[2].view("rating")) == (9, 6)
+        assert "takes no body" in found[1].reason
+
+    with serving(app) as port:
+        asyncio.run(run(port))
+
+
+# The client over HTTP behaves as over Serve handles
+
+
+def test_poison_behind_http_is_asked_for_twice_and_busy_services_until_they_answer() -> None:
+    stub = Stub(error=ReplicaLost("died"))
+
+    async def run(port: int) -> None:
+        backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
+        client = RewardClient(backend)
+        lost = await client.rate([Candidate("q", "error")])
+        assert lost[0].outcome is Outcome.UNAVAILABLE and "it may kill them" in lost[0].reason
+        assert stub.begun == 2
+        app.guard.intake.draining = True
+        waiting = asyncio.create_task(client.rate([Candidate("q", "four")]))
+        await asyncio.sleep(0.5)
+        assert not waiting.done() and stub.begun == 2
+        app.guard.intake.draining = False
+        assert [j.view("rating") for j in await waiting] == [4]
+        await backend.close()
+
+    app = made(stub)
+    with serving(app) as port:
+        asyncio.run(run(port))
+
+
+def test_another_judge_without_a_failed_request() -> None:
+    old, new = (
+        JudgeConfig(kind="fake", script={"latency_s": 0.05, "ratings": {"a": n}}) for n in (3, 8)
+    )
+    backend = LocalBackend(JudgeReplica(make_judge(old)))
+    before = backend.judge
+
+    async def run(port: int) -> None:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", headers=HEADERS, limits=httpx.Limits()
+        ) as client:
+            body = {"candidates": [{"query": "q", "response": "a"}]}
+            found, answers = [await client.post("/v1/score", json=body)], []
+            for n in range(40):
+                answers.append(asyncio.create_task(client.post("/v1/score", json=body)))
+                await asyncio.sleep(0.005)
+                if n == 20:
+                    await backend.update(new)
+            found += [await answer for answer in answers]
+            found.append(await client.post("/v1/score", json=body))
+        assert {answer.status_code for answer in found} == {200}
+        judgements = [answer.json()["judgements"][0] for answer in found]
+        names = {"old": before, "new": backend.judge}
+        assert {(j["judge"], j["rating"]["value"]) for j in judgements} == {
+            (names["old"], 3),
+            (names["new"], 8),
+        }
+        # An answer that was in flight is shared; every later call asks the new judge.
+        assert judgements[0]["judge"] == names["old"]
+        assert judgements[-1]["judge"] == names["new"]
+
+    with serving(made(backend)) as port:
+        asyncio.run(run(port))
+    assert not +backend._under_way
+
+
+# Metrics and logs
+
+
+def test_metrics_by_hand() -> None:
+    script = {"ratings": {"good": 9, "fair": 9, "poor": 2}, "fail": {"lost": "truncated"}}
+    app = made(scripted(**script))
+    responses = ["good", "fair", "poor", "lost", "...", ""]
+    with calling(app) as call:
+        body = {"candidates": [{"query": "q", "response": r} for r in responses]}
+        assert call("POST", "/v1/score", json=body).status_code == 200
+        pair = {"pairs": [{"query": "q", "first": "long", "second": "s"}]}
+        assert call("POST", "/v1/compare", json=pair).status_code == 200
+        assert call("POST", "/nowhere-1").status_code == 404
+        page = call("GET", "/metrics")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/plain")
+    assert metric(app, "autoj_judgements_total", kind="single", outcome="ok") == 5
+    assert metric(app, "autoj_judgements_total", kind="single", outcome="truncated") == 1
+    assert metric(app, "autoj_judgements_total", kind="pairwise", outcome="ok") == 2
+    assert metric(app, "autoj_flagged_total", flag="empty_response") == 2
+    # good = fair; "..." rates 4 and "" rates 1: five rated, ten pairs, one tie
+    assert metric(app, "autoj_rated_pairs_total") == 10
+    assert metric(app, "autoj_tied_pairs_total") == 1
+    assert metric(app, "autoj_comparisons_total", verdict="first") == 1
+    assert metric(app, "autoj_tokens_total", direction="in") > 0
+    assert metric(app, "autoj_requests_total", route="/v1/score", status="200") == 1
+    assert metric(app, "autoj_requests_total", route="other", status="404") == 1
+    assert metric(app, "autoj_judge_health", figure="failure_rate") == pytest.approx(1 / 8)
+    assert metric(app, "autoj_judge_alarm", figure="failure_rate") == 0
+    assert metric(app, "process_resident_memory_bytes") > 0
+
+
+def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
+    app = made(scripted(concurrent=1, latency_s=0.01))
+    with calling(app) as call:
+        body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(1, 5)]}
+        assert call("POST", "/v1/score", json=body).status_code == 200
+    assert metric(app, "autoj_judgement_seconds_count") == 4
+    assert metric(app, "autoj_judgement_seconds_sum") >= 4 * 0.0099
+    assert metric(app, "autoj_judgement_queue_seconds_count") == 4
+    assert metric(app, "autoj_judgement_queue_seconds_sum") >= (1 + 2 + 3) * 0.0099
+
+
+def test_alarms_rise_in_metrics_and_logs(caplog: pytest.LogCaptureFixture) -> None:
+    app = made(scripted(fail={"lost": "truncated"}))
+    responses = ["lost" if n % 5 == 0 else "x" * n for n in range(200)]
+    with caplog.at_level(logging.INFO, "autoj_reward"), calling(app) as call:
+        body = {"candidates": [{"query": str(n), "response": r} for n, r in enumerate(responses)]}
+        call("POST", "/v1/score", json=body)
+    assert metric(app, "autoj_judge_alarm", figure="failure_rate") == 1
+    assert metric(app, "autoj_judge_alarm", figure="saturation") == 0
+    [alarm] = [r for r in caplog.records if r.getMessage() == "judge health alarm"]
+    assert alarm.__dict__["facts"] == {"figure": "failure_rate", "value": 0.2, "bound": 0.05}
+
+
+def test_one_log_line_a_request_with_its_id_and_without_texts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "autoj_reward"), calling(made(Stub())) as call:
+        named = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Request-Id": "step-7"})
+        odd = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Request-Id": "a\tb"})
+        call("GET", "/healthz")
+    assert named.headers["x-request-id"] == "step-7"
+    assert len(odd.headers["x-request-id"]) == 32
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    assert [(line["route"], line["status"]) for line in lines] == [("/v1/score", 200)] * 2
+    assert "Because" not in caplog.text and "secret" not in caplog.text

@@ -1,0 +1,172 @@
+"""Callers that hang up, and callers that still wait when a drain has run out of time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from autoj_reward.client.remote import HttpBackend
+from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig
+from autoj_reward.errors import EngineUnavailable
+from autoj_reward.service.server import EdgeConfig, listen, make_edge
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from tests.service.test_edge import HEADERS, SCORE, Stub, made, metric, serving, until
+
+PAIR = {"query": "q", "first": "a", "second": "bb"}
+ITEMS = {"items": [{"query": "q", "responses": ["a"]}, {"query": "q", "responses": ["bb"]}]}
+GENRM = {"input": "Why?", "metadata": {"response_1": "a", "response_2": "bb"}}
+ROUTES: dict[str, Any] = {
+    "/v1/score": SCORE,
+    "/v1/compare": {"pairs": [PAIR]},
+    "/v1/best_of_n": {"query": "q", "responses": ["a", "bb"]},
+    "/v1/judge": ITEMS,
+    "/reward": {"prompt": "Why?", "response": "a"},
+    "/get_reward": {"query": ["Why?a", "Why?bb"], "prompts": ["Why?", "Why?"]},
+    "/v1/responses": GENRM,
+}
+
+
+class Edge:
+    """A service on a scripted judge that has one place, and takes an hour over an answer."""
+
+    def __init__(self, model: RewardModel, drain_s: int) -> None:
+        self._listening = listen("127.0.0.1", 0)
+        self.port = self._listening.getsockname()[1]
+        config = EdgeConfig(reward=model.config, drain_s=drain_s)
+        self._edge = model.run(
+            lambda client: make_edge(config, client, model, "secret", self._listening)
+        ).result()
+        backend: Any = model.clients[JUDGE].backend
+        self._engine = backend._replica._engine
+        self._served: Future[None] = model.run(lambda client: self._edge.server.serve())
+
+    def works(self) -> bool:
+        """Whether the engine is busy with an answer."""
+        return bool(self._engine._turn.locked())
+
+    @property
+    def in_flight(self) -> float:
+        return metric(self._edge.app, "autoj_requests_in_flight")
+
+    def end(self) -> None:
+        """Drain, and wait for the end."""
+        self._edge.drain()
+        self._served.result()
+
+
+@contextmanager
+def edge(drain_s: int = 0) -> Iterator[Edge]:
+    judge = JudgeConfig(kind="fake", script={"latency_s": 3600, "concurrent": 1})
+    with RewardModel(RewardConfig(judge=judge, view="rating")) as model:
+        started = Edge(model, drain_s)
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+def asked(port: int, path: str, body: Any) -> socket.socket:
+    """A connection on which a request has been sent."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection.sendall(head.encode() + content)
+    return connection
+
+
+def test_a_caller_that_hangs_up_frees_the_engine_on_every_route() -> None:
+    with edge() as service:
+        for path, body in ROUTES.items():
+            connection = asked(service.port, path, body)
+            until(service.works)
+            connection.close()
+            until(lambda: not service.works() and service.in_flight == 0)
+
+
+def test_an_answer_that_another_caller_waits_for_goes_on() -> None:
+    with edge() as service:
+        callers = [asked(service.port, "/v1/score", SCORE) for _ in range(2)]
+        until(lambda: service.works() and service.in_flight == 2)
+        callers[0].close()
+        until(lambda: service.in_flight == 1)
+        assert service.works()
+        callers[1].close()
+        until(lambda: not service.works())
+
+
+def test_who_still_waits_at_the_end_of_a_drain_is_told_so() -> None:
+    with edge() as service:
+        found: dict[str, httpx.Response] = {}
+
+        def ask(path: str, body: Any) -> None:
+            url = f"http://127.0.0.1:{service.port}{path}"
+            found[path] = httpx.post(url, json=body, headers=HEADERS, timeout=60)
+
+        asking = [threading.Thread(target=ask, args=route) for route in ROUTES.items()]
+        for thread in asking:
+            thread.start()
+        until(lambda: service.in_flight == len(ROUTES))
+        service.end()
+        for thread in asking:
+            thread.join()
+    assert found.keys() == ROUTES.keys()
+    lines = found.pop("/v1/judge").text.splitlines()  # its status was sent before
+    assert [json.loads(line) for line in lines] == [{"unavailable": "this service is stopping"}]
+    for path, answer in found.items():
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1", path
+        assert answer.json()["detail"] == "this service is stopping"
+
+
+def test_a_client_hears_that_the_service_is_stopping() -> None:
+    async def run(service: Edge) -> None:
+        backend = await HttpBackend.connect(f"http://127.0.0.1:{service.port}", "secret", 60)
+
+        async def ask() -> None:
+            async for _ in backend.stream([JudgeInput("q", ("a",))]):
+                pass
+
+        asking = asyncio.create_task(ask())
+        await asyncio.to_thread(until, service.works)
+        await asyncio.to_thread(service.end)
+        with pytest.raises(EngineUnavailable, match="this service is stopping"):
+            await asking
+        await backend.close()
+
+    with edge() as service:
+        asyncio.run(run(service))
+
+
+class Talkative(Stub):
+    """Answers with more than the buffers of a connection hold, and then waits without end."""
+
+    async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
+        self.begun += 1
+        try:
+            for _ in range(100):
+                critique = "x" * 2**20
+                yield 0, Judgement(Outcome.OK, critique=critique, rating=Rating(1.0), judge="stub")
+        finally:
+            self.cancelled += 1
+
+
+def test_a_caller_that_hangs_up_in_the_midst_of_unread_lines() -> None:
+    stub = Talkative()
+    app = made(stub)
+    with serving(app) as port:
+        connection = asked(port, "/v1/judge", ITEMS)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+        connection.close()
+        until(lambda: stub.cancelled == 1 and metric(app, "autoj_requests_in_flight") == 0)

@@ -1,0 +1,85 @@
+"""What schemathesis draws from the OpenAPI page: what it allows is answered as it says, what it
+forbids is refused, and nothing is a server error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from autoj_reward.client.backend import LocalBackend
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
+from autoj_reward.judge.make import make_judge
+from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.service import trainers
+from autoj_reward.service.api import make_app
+from autoj_reward.trainer.reward import RewardModel
+
+JUDGE = JudgeConfig(kind="fake")
+MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
+APP = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(JUDGE)))), "secret")
+trainers.add_routes(APP, MODEL)
+PATHS = APP.openapi()["paths"]
+OPERATIONS = sorted((method, path) for path, methods in PATHS.items() for method in methods)
+BEYOND_SCHEMAS = (
+    "policy_logprobs has",
+    "one prompt a query",
+    "one label a query",
+    "should be a valid integer",
+    "direct reads the rating of one",
+    "two responses are compared",
+    "this judge has its own criteria",
+    "give either query or messages",
+    "messages[",
+    "no turn of the user",
+)
+"""Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
+reading of two responses, a conversation of less than two responses or with a principle, and
+messages that are no conversation."""
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Any]:
+    import schemathesis  # reading the page takes seconds, of the process that needs it alone
+
+    yield schemathesis.openapi.from_asgi("/openapi.json", APP.guard)
+    MODEL.close()
+
+
+def test_every_route_is_on_the_page() -> None:
+    served = {
+        (method.lower(), route.path)
+        for route in APP.routes
+        for method in getattr(route, "methods", ())
+        if route.path != "/openapi.json"
+    }
+    assert set(OPERATIONS) == served and len(served) == 11
+
+
+def test_every_name_on_the_page_stands_for_a_schema() -> None:
+    page = APP.openapi()
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(page)))
+    assert "Problem" in named and named <= set(page["components"]["schemas"])
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_the_page_holds(method: str, path: str, page: Any) -> None:
+    from schemathesis.openapi.checks import RejectedPositiveData
+
+    @settings(max_examples=12)
+    @given(case=page[path][method].as_strategy())
+    def holds(case: Any) -> None:
+        answer = case.call(headers={"Authorization": "Bearer secret"})
+        try:
+            case.validate_response(answer)
+        except* RejectedPositiveData:
+            told = json.loads(answer.content)
+            assert answer.status_code == 422
+            assert any(why in told["detail"] for why in BEYOND_SCHEMAS)
+
+    holds()

@@ -1,0 +1,188 @@
+"""`autoj serve` as its own process, with a scripted judge behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from autoj_reward.config import RewardConfig, ServiceConfig
+from autoj_reward.errors import ConfigError
+from autoj_reward.journal import Journal
+from autoj_reward.service import serve
+from autoj_reward.service.server import listen
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
+
+ROOT = Path(__file__).parents[2]
+PROMPT = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def written(folder: Path, port: int) -> Path:
+    script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated"}}
+    reward = {
+        "judge": {"kind": "fake", "script": script},
+        "view": "rating",
+        "failures": {"budget": 0.5, "window": 10},
+    }
+    path = folder / "serve.yaml"
+    path.write_text(yaml.safe_dump({"reward": reward, "port": port}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "autoj_reward.cli", "serve"]
+    process = subprocess.Popen(
+        [*command, "--config", str(written(tmp_path, port))],
+        env=os.environ | {"AUTOJ_TOKEN": "secret"},
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            httpx.get(f"http://127.0.0.1:{port}/v1/judge")
+            break
+        except httpx.TransportError:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+    yield f"http://127.0.0.1:{port}"
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "secret" not in told and "Traceback" not in told
+    words = [json.loads(line)["message"] for line in told.splitlines()]
+    [begun] = [
+        line for line in words if line.startswith(f"http://127.0.0.1:{port}: judge default:")
+    ]
+    how = "(fake), view rating, distributions: scripted; no judgement so far"
+    assert begun.endswith(how)
+
+
+def ask(address: str, query: list[str], prompts: list[str]) -> httpx.Response:
+    """As OpenRLHF does, which can only be given an address."""
+    url = address.replace("http://", "http://any:secret@") + "/get_reward"
+    body = {"query": query, "prompts": prompts, "labels": ["x"] * len(query)}
+    return httpx.post(url, json=body)
+
+
+def test_a_service_from_start_to_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(address, [], []).json() == {"rewards": [], "scores": [], "extra_logs": {}}
+    one = ask(address, [PROMPT + "good<|im_end|>"], [PROMPT]).json()
+    assert one["rewards"] == [9.0] and one["scores"] == [pytest.approx(8 / 9)]
+    assert one["extra_logs"]["judge_ok"] == [1.0]
+    batch = ask(address, [PROMPT + "good", PROMPT + "lost", PROMPT + "poor"], [PROMPT] * 3).json()
+    assert batch["rewards"] == [9.0, 5.5, 2.0]
+    assert ask(address, ["a", "b"], ["a"]).status_code == 422
+    assert httpx.post(f"{address}/get_reward", json={"query": []}).status_code == 401
+
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    with RewardModel(RewardConfig(service=ServiceConfig(address=address), view="rating")) as model:
+        [found] = model.rewards_now([Candidate("Why?", "good")])
+    assert found.value == 9.0 and found.judgement.judge
+
+    for _ in range(2):
+        answer = ask(address, [PROMPT + "lost"] * 4, [PROMPT] * 4)
+    assert answer.status_code == 503 and "failure budget" in answer.json()["detail"]
+
+
+TRAIN = """
+import sys
+from pathlib import Path
+from autoj_reward.cli.main import main
+
+for path in sys.argv[1:]:
+    assert main(["train", Path(path).stem, "--config", path]) == 0
+"""
+
+
+@pytest.mark.training
+@pytest.mark.timeout(600)
+def test_two_training_processes_share_it(address: str, policy: str, tmp_path: Path) -> None:
+    queries, script = tmp_path / "queries.jsonl", tmp_path / "train.py"
+    asked = [{"query": f"Name {n} rivers."} for n in range(4)]
+    queries.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    script.write_text(TRAIN, encoding="utf-8")
+    run = {
+        "input": str(queries),
+        "learner": {"model": policy, "max_prompt_tokens": 64, "max_response_tokens": 8},
+        "reward": {"service": {"address": address}, "judge": {"kind": "fake"}, "view": "rating"},
+        "steps": 2,
+        "batch_size": 4,
+        # Each group of four is split between the two processes.
+        "device_batch_size": 2,
+        "group": 4,
+        "save_steps": 2,
+    }
+    paths = [tmp_path / f"{name}.yaml" for name in ("grpo", "rloo", "ppo", "online-dpo")]
+    for path in paths:
+        given = run | {"output": str(path.with_suffix(""))}
+        path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    told = subprocess.run(
+        [sys.executable, *launch, str(script), *map(str, paths)],
+        env=os.environ | {"AUTOJ_TOKEN": "secret", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=560,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr[-4000:]
+    for path in paths:
+        output = path.with_suffix("")
+        assert (output / "policy" / "model.safetensors").is_file()
+        journal = Journal(output / "journal.sqlite")
+        judged = {row["input"]["query"] for row in journal.export()}
+        journal.close()
+        assert judged <= {row["query"] for row in asked} and judged
+
+
+async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:
+    accepted: asyncio.Queue[int] = asyncio.Queue()
+
+    def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        option = (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted.put_nowait(writer.get_extra_info("socket").getsockopt(*option))
+        writer.close()
+
+    with listen("127.0.0.1", free_port()) as listening:
+        async with await asyncio.start_server(greet, sock=listening) as server:
+            with socket.create_connection(server.sockets[0].getsockname()):
+                assert await accepted.get()
+
+
+def test_what_keeps_a_service_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = str(written(tmp_path, free_port()))
+    monkeypatch.delenv("AUTOJ_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match="set the environment variable AUTOJ_TOKEN"):
+        serve.main(config)
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            serve.main(config, [f"port={port}"])
+    with pytest.raises(ConfigError, match="a service judges itself"):
+        serve.main(config, ["reward.service.address=http://127.0.0.1:1"])

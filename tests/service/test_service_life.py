@@ -1,0 +1,223 @@
+"""`autoj serve` over its life: a judge replaced, a drain, tokens from files, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from autoj_reward.errors import ConfigError
+from autoj_reward.formats.schema import FORMATS
+from autoj_reward.service.token import kept_token
+from experiments.faults.chaos.server import free_port
+
+ROOT = Path(__file__).parents[2]
+HEADERS = {"Authorization": "Bearer secret"}
+START_S = 180.0
+
+
+def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
+    path = folder / "serve.yaml"
+    (folder / "token").touch(0o600)
+    (folder / "token").write_text("secret\n", encoding="utf-8")
+    judge = {"kind": "fake", "script": script} | more
+    config = {
+        "reward": {"judge": judge, "view": "rating"},
+        "port": port,
+        "token_file": str(folder / "token"),
+    }
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def running(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
+    """(process, address, log) of a service that is ready; killed at the end if it still runs."""
+    log = config.with_name("log")
+    environment = {k: v for k, v in os.environ.items() if k != "AUTOJ_TOKEN"}
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)],
+            env=environment,
+            cwd=ROOT,
+            stderr=file,
+        )
+    address = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + START_S
+    try:
+        while True:
+            try:
+                assert httpx.get(f"{address}/readyz").status_code == 200
+                break
+            except httpx.TransportError:
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+        yield process, address, log
+    finally:
+        process.kill()
+        process.wait()
+
+
+def score(address: str, response: str = "a") -> dict[str, Any]:
+    body = {"candidates": [{"query": "q", "response": response}]}
+    answer = httpx.post(f"{address}/v1/score", json=body, headers=HEADERS, timeout=60)
+    assert answer.status_code == 200, answer.text
+    [judgement] = answer.json()["judgements"]
+    return dict(judgement)
+
+
+def lines(log: Path, message: str) -> list[dict[str, Any]]:
+    """The log lines with a message; the first line of the log is for people."""
+    found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in found if message in line["message"]]
+
+
+def until(test: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
+    port = free_port()
+    config = written(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.02})
+    with running(config, port) as (process, address, log):
+        found: list[dict[str, Any]] = []
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                found.append(score(address))
+
+        asking = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in asking:
+            thread.start()
+        until(lambda: len(found) >= 5)
+        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 0.02})
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "judge replaced"))
+        until(lambda: found[-1]["rating"]["value"] == 8)
+        over.set()
+        for thread in asking:
+            thread.join()
+        [replaced] = lines(log, "judge replaced")
+        assert {(j["judge"] == replaced["judge"], j["rating"]["value"]) for j in found} == {
+            (False, 3),
+            (True, 8),
+        }
+
+        # A judge of another format would need another scale.
+        written(tmp_path, port, {}, format="prometheus2")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "the judge stays as it is"))
+        assert score(address)["judge"] == replaced["judge"]
+
+        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
+        process.send_signal(signal.SIGHUP)
+        until(lambda: len(lines(log, "judge replaced")) == 2)
+        last: list[dict[str, Any]] = []
+        waiting = threading.Thread(target=lambda: last.append(score(address, "a")))
+        waiting.start()
+        until(lambda: _in_flight(address) == 1)
+        process.send_signal(signal.SIGTERM)
+        waiting.join()
+        assert last[0]["rating"]["value"] == 8
+        assert process.wait(60) == 0
+        assert "secret" not in log.read_text() and "Traceback" not in log.read_text()
+
+
+def edited(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
+    port, mine = free_port(), tmp_path / "mine"
+    shutil.copytree(FORMATS / "autoj-en", mine)
+    config = written(tmp_path, port, {}, format=str(mine))
+    with running(config, port) as (process, address, log):
+        before = score(address, "[BE STRICT]")
+        assert before["flags"] == []
+
+        edited(mine / "single.txt", "[BEGIN DATA]", "[BE STRICT]\n[BEGIN DATA]")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "judge replaced"))
+        [replaced] = lines(log, "judge replaced")
+        after = score(address, "[BE STRICT]")
+        assert after["judge"] == replaced["judge"] != before["judge"]
+        assert after["flags"] == ["template_delimiter"]  # the judge is shown that line
+
+        # Rewards of the same run may not come from two scales.
+        edited(mine / "format.yaml", "high: 10", "high: 5")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "needs a restart"))
+        edited(mine / "format.yaml", "high: 5", "high: 10")
+
+        (mine / "single.txt").rename(mine / "other.txt")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: lines(log, "cannot read template 'single.txt'"))
+        assert score(address, "[BE STRICT]")["judge"] == replaced["judge"]
+        reward = httpx.post(
+            f"{address}/get_reward",
+            json={"query": ["qa"], "prompts": ["q"], "labels": [""]},
+            headers=HEADERS,
+            timeout=60,
+        )
+        assert reward.status_code == 200, reward.text
+
+
+def _in_flight(address: str) -> float:
+    page = httpx.get(f"{address}/metrics", headers=HEADERS).text
+    [line] = [line for line in page.splitlines() if line.startswith("autoj_requests_in_flight ")]
+    return float(line.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(None, "cannot be read", id="no file"),
+        pytest.param("\n", "is empty", id="empty"),
+        pytest.param("sécret", "no HTTP header can carry", id="not ASCII"),
+    ],
+)
+def test_a_token_file(tmp_path: Path, content: str | None, said: str) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.touch(0o600)
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        kept_token("NOT_SET", path)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o666, 0o602])
+def test_a_token_that_everybody_can_read_is_none(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "token"
+    path.write_text("secret", encoding="utf-8")
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        kept_token("NOT_SET", path)
+    path.chmod(0o640)
+    assert kept_token("NOT_SET", path) == "secret"
+
+
+def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOJ_TEST_TOKEN", " secret\n")
+    assert kept_token("AUTOJ_TEST_TOKEN", None) == "secret"
+    monkeypatch.setenv("AUTOJ_TEST_TOKEN", " ")
+    with pytest.raises(ConfigError, match="set the environment variable AUTOJ_TEST_TOKEN"):
+        kept_token("AUTOJ_TEST_TOKEN", None)

@@ -1,0 +1,62 @@
+"""`autoj serve` over a judge on replicas of Ray: a judge replaced, and nothing left at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from experiments.faults.chaos.server import free_port
+from tests.service.test_service_life import ROOT, score, until, written
+from tests.watched import Watched
+
+SERVED = """
+import sys
+from autoj_reward.config import EngineConfig
+from autoj_reward.service.serve import main
+
+EngineConfig.on_replicas = True  # the scripted engine goes on Ray, as a model does
+main(sys.argv[1])
+"""
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_sighup_replaces_the_replicas_judge_and_sigterm_leaves_nothing(tmp_path: Path) -> None:
+    port, program = free_port(), tmp_path / "served.py"
+    program.write_text(SERVED, encoding="utf-8")
+    serve = {"replicas": 1, "num_cpus": 0.1}
+    config = written(tmp_path, port, {"ratings": {"a": 3}}, serve=serve)
+    address = f"http://127.0.0.1:{port}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_worker_niceness": "0"}
+    with Watched([sys.executable, str(program), str(config)], env=environment) as served:
+
+        def ready() -> bool:
+            assert served.process.poll() is None, served.stderr[-3000:]
+            try:
+                return httpx.get(f"{address}/readyz", timeout=30).json() == {
+                    "status": "ready",
+                    "replicas": 1,
+                }
+            except httpx.TransportError:
+                return False
+
+        until(ready, 300)
+        before = score(address)
+        assert before["rating"]["value"] == 3
+
+        written(tmp_path, port, {"ratings": {"a": 8}}, serve=serve)
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda: "judge replaced" in served.stderr, 120)
+        after = score(address)
+        assert after["rating"]["value"] == 8 and after["judge"] != before["judge"]
+
+        served.process.send_signal(signal.SIGTERM)
+        code, _ = served.end()
+        assert code == 0, served.stderr[-3000:]
+        until(lambda: not served.end()[1])
+        assert "Traceback" not in served.stderr, served.stderr
