@@ -4,7 +4,7 @@
 #   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
 #   PYTHON         the Python to build .venv with, 3.11 to 3.13; by default the oldest of these
 
-CONFIG = configs/best_of_32.yaml
+CONFIG = configs/jobs/best_of_32.yaml
 ARGS =
 ACCELERATOR = $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 PYTHON = $(firstword $(foreach minor,11 12 13,$(shell python3.$(minor) -c '' 2>/dev/null && echo python3.$(minor))) python3)
@@ -51,10 +51,10 @@ test: model  ## Run all tests but test-client's
 	$(IN_TURN) -m 'engine or gpu' $(ARGS) $(IF_ANY) && exit $$first # the second half runs in any case
 
 chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
-	$(BIN)/python -m experiments.faults.chaos --config configs/chaos.yaml $(ARGS)
+	$(BIN)/python -m experiments.faults.chaos --config configs/experiments/chaos.yaml $(ARGS)
 
 gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left
-	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/gpu_figures.yaml $(ARGS)
+	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/experiments/gpu_figures.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)

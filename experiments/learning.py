@@ -1,7 +1,7 @@
 """Show that a policy learns through the reward path: several seeds, before and after.
 
-    python -m experiments.learning --config configs/learning_proof.yaml
-    python -m experiments.learning --config configs/learning_judge.yaml
+    python -m experiments.learning --config configs/experiments/learning_proof.yaml
+    python -m experiments.learning --config configs/experiments/learning_judge.yaml
 
 Every algorithm trains the same policy from every seed by `autoj train`. Responses of the first and
 of the trained policy, to queries that were not trained on, are then scored: by a program that

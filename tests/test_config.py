@@ -55,7 +55,8 @@ from experiments.speed.throughput.config import ThroughputConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
-CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+FOLDER = Path(__file__).parent.parent / "configs"
+CONFIGS = sorted(FOLDER.glob("*/*.yaml"))
 ACCELERATE = [path for path in CONFIGS if path.name.startswith("accelerate_")]
 OURS = [path for path in CONFIGS if path not in ACCELERATE]
 JOB = {"input": "q.jsonl", "output": "runs/x"}
@@ -68,43 +69,43 @@ def written(folder: Path, data: Any) -> Path:
 
 
 KINDS: dict[str, type[Block]] = {
-    "ablation": RewardAblationConfig,
-    "best_of_": BestOfNConfig,
-    "math_": BestOfNConfig,
-    "train_": TrainJudgeConfig,
-    "train_default_scalar": TrainScalarConfig,
-    "train_scalar": TrainScalarConfig,
-    "evaluate_critiques": CritiquesConfig,
-    "evaluate_ranking": RankingConfig,
-    "evaluate_selection": SelectionConfig,
-    "evaluate_best_of_four": BestOfFourConfig,
-    "evaluate_pairs": PairsConfig,
-    "judge_quality": JudgeQualityConfig,
-    "default_judge": DefaultJudgeConfig,
-    "score": ScoreConfig,
-    "judge_endpoint": ScoreConfig,
-    "grpo": TrainConfig,
-    "rloo": TrainConfig,
-    "ppo": TrainConfig,
-    "online_dpo": TrainConfig,
-    "rejection_sampling": RejectionSamplingConfig,
-    "serve": EdgeConfig,
-    "learning_task": TrainConfig,
-    "learning_proof": LearningConfig,
-    "learning_judge": LearningConfig,
-    "collect_": CollectConfig,
-    "attacks": AttacksConfig,
-    "chaos": ChaosConfig,
-    "edge": EdgeSpeedConfig,
-    "gpu_throughput": GpuThroughputConfig,
-    "gpu_figures": GpuFiguresConfig,
-    "gpu_service": GpuServiceConfig,
-    "throughput": ThroughputConfig,
-    "routing": RoutingConfig,
-    "client_time": ClientTimeConfig,
-    "job_speed": JobSpeedConfig,
-    "peers": PeersConfig,
-    "rendering": RenderingConfig,
+    "experiments/ablation": RewardAblationConfig,
+    "jobs/best_of_": BestOfNConfig,
+    "jobs/math_": BestOfNConfig,
+    "judges/": TrainJudgeConfig,
+    "judges/default_scalar": TrainScalarConfig,
+    "judges/scalar": TrainScalarConfig,
+    "evaluate/critiques": CritiquesConfig,
+    "evaluate/ranking": RankingConfig,
+    "evaluate/selection": SelectionConfig,
+    "evaluate/best_of_four": BestOfFourConfig,
+    "evaluate/pairs": PairsConfig,
+    "experiments/judge_quality": JudgeQualityConfig,
+    "experiments/default_judge": DefaultJudgeConfig,
+    "jobs/score": ScoreConfig,
+    "jobs/judge_endpoint": ScoreConfig,
+    "trainers/grpo": TrainConfig,
+    "trainers/rloo": TrainConfig,
+    "trainers/ppo": TrainConfig,
+    "trainers/online_dpo": TrainConfig,
+    "trainers/rejection_sampling": RejectionSamplingConfig,
+    "serve/": EdgeConfig,
+    "experiments/learning_task": TrainConfig,
+    "experiments/learning_proof": LearningConfig,
+    "experiments/learning_judge": LearningConfig,
+    "jobs/collect_": CollectConfig,
+    "experiments/attacks": AttacksConfig,
+    "experiments/chaos": ChaosConfig,
+    "experiments/edge": EdgeSpeedConfig,
+    "experiments/gpu_throughput": GpuThroughputConfig,
+    "experiments/gpu_figures": GpuFiguresConfig,
+    "experiments/gpu_service": GpuServiceConfig,
+    "experiments/throughput": ThroughputConfig,
+    "experiments/routing": RoutingConfig,
+    "experiments/client_time": ClientTimeConfig,
+    "experiments/job_speed": JobSpeedConfig,
+    "experiments/peers": PeersConfig,
+    "experiments/rendering": RenderingConfig,
 }
 
 
@@ -142,10 +143,11 @@ def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None
 
 def kind_of(path: Path) -> type[Block]:
     """The config that a file of the repository is."""
-    return KINDS[max((start for start in KINDS if path.name.startswith(start)), key=len)]
+    name = path.relative_to(FOLDER).as_posix()
+    return KINDS[max((start for start in KINDS if name.startswith(start)), key=len)]
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_config_of_the_repository_loads(path: Path) -> None:
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
     shown = load_config(kind_of(path), path).model_dump(mode="json")
@@ -170,7 +172,7 @@ def test_accelerate_reads_its_config() -> None:
 
 
 def test_there_are_configs() -> None:
-    assert {"best_of_32.yaml", "score.yaml"} <= {path.name for path in CONFIGS}
+    assert {"best_of_32", "score"} <= {path.stem for path in CONFIGS}
 
 
 @pytest.mark.parametrize(

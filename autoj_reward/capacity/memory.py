@@ -93,7 +93,7 @@ def require_room(training: Training, place: Place) -> dict[str, float]:
     if not training.checkpointing:
         lighter.append("gradient_checkpointing")
     if not place.sharded and training.lora_rank is None:
-        lighter.append("accelerate launch with configs/accelerate_fsdp.yaml")
+        lighter.append("accelerate launch with configs/trainers/accelerate_fsdp.yaml")
     raise ConfigError(
         f"{training.shape.name} does not fit: a step takes {listed(found)}, of {place.gpus} GPUs "
         f"with {place.memory_gib:.1f} GiB, {shared}: take {', '.join(lighter)}, or more GPUs"

@@ -1,6 +1,6 @@
 """Collect judgements of a teacher into a file that trains judges (paper, section 3).
 
-    autoj collect --config configs/collect_pairwise.yaml [--dry-run]
+    autoj collect --config configs/jobs/collect_pairwise.yaml [--dry-run]
 
 The output folder gets `pairwise.jsonl` or `single.jsonl` (training rows in the published form, for
 `autoj train judge`), `set_aside.jsonl` (rows that are not trained on, each with its reason and what

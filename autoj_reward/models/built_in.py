@@ -85,7 +85,7 @@ def _adapter(name: str) -> Path | None:
     if name == SCALAR:
         raise ModelError(
             f"no {SCALAR}: this installation has no adapter in {folder}; train one with "
-            "autoj train scalar --config configs/train_default_scalar.yaml and "
+            "autoj train scalar --config configs/judges/default_scalar.yaml and "
             "name its output folder scalar/ as the model"
         )
     return None

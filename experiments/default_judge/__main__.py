@@ -1,6 +1,8 @@
 """The recipe of the models that ship, stage after stage.
 
-    python -m experiments.default_judge --config configs/default_judge.yaml [--parts ratings,brief]
+    python -m experiments.default_judge --config configs/experiments/default_judge.yaml
+
+`--parts ratings,brief` runs some of its parts alone.
 
 The judge is trained on ratings (`ratings`), on brief critiques (`brief`), on critiques in its own
 words (`critiques` samples them, `own` trains) and on the order of responses (`ranking`). `mean`

@@ -1,6 +1,6 @@
 """Responses that try to talk a judge into a better verdict, and how far they do.
 
-    python -m experiments.faults.attacks --config configs/attacks.yaml [--set key=value]
+    python -m experiments.faults.attacks --config configs/experiments/attacks.yaml [--set key=value]
 
 A weak answer to a question is dressed up in one of the ways that policies find or people publish.
 None of it answers the question any better, so whatever a judge rates it higher is its weakness. The

@@ -1,6 +1,6 @@
 """What the client adds to a judgement: one row over HTTP, and rows of as many threads.
 
-    python -m experiments.speed.client_time --config configs/client_time.yaml
+    python -m experiments.speed.client_time --config configs/experiments/client_time.yaml
 
 A service runs in a process of its own on the loopback, with an engine that answers at once. Every
 round asks, one after the other and each time with new responses to one query: one row through a

@@ -1,6 +1,6 @@
 """Load on the service beside a bare FastAPI server on the same scripted engine.
 
-    python -m experiments.speed.edge --config configs/edge.yaml
+    python -m experiments.speed.edge --config configs/experiments/edge.yaml
 
 Both run all the time and are put under the same load in turn. Where clients and servers share cores
 with others, requests a second say little, and CPU milliseconds a request still hold.

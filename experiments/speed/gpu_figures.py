@@ -1,6 +1,8 @@
 """All that is to be measured on a GPU, by one command, in one file.
 
-    python -m experiments.speed.gpu_figures --config configs/gpu_figures.yaml [--parts bf16,tests]
+    python -m experiments.speed.gpu_figures --config configs/experiments/gpu_figures.yaml
+
+`--parts bf16,tests` runs some of its parts alone.
 
 Each part is a command of its own, so its engine's memory is free again when it ends. What it leaves
 goes into `gpu_figures.json`. Parts that are there are not run again, and no part goes on after

@@ -1,6 +1,6 @@
 """The service's own code beside the bare engine, on a judge's shape with random weights.
 
-    python -m experiments.speed.gpu_service --config configs/gpu_service.yaml
+    python -m experiments.speed.gpu_service --config configs/experiments/gpu_service.yaml
 
 Both judge the same queries, one engine after the other: with critiques and readings at the rating
 slots, and by the rating alone. Ray is left out, so this runs where only vLLM is installed; what it

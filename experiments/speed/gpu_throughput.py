@@ -1,6 +1,6 @@
 """Judgements a minute on a GPU by a judge's shape with random weights, beside the roofline.
 
-    python -m experiments.speed.gpu_throughput --config configs/gpu_throughput.yaml
+    python -m experiments.speed.gpu_throughput --config configs/experiments/gpu_throughput.yaml
 
 Nothing is downloaded: vLLM fills the shape with random numbers, and prompts are text of our own in
 `autoj-en`, of the configured lengths. Output lengths are drawn and forced, since random weights

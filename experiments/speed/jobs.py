@@ -1,6 +1,6 @@
 """What a best-of-N job takes of memory, time and disk, by its size, on the scripted judge.
 
-    python -m experiments.speed.jobs --config configs/job_speed.yaml
+    python -m experiments.speed.jobs --config configs/experiments/job_speed.yaml
 
 Each size is `autoj best-of-n` in a process of its own, whose peak memory the system tells at its
 end; processor time is that of the process and of all that descend from it. Nothing but the job's

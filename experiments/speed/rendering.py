@@ -1,6 +1,6 @@
 """What putting a judge's prompt together costs, for each format of the package.
 
-    python -m experiments.speed.rendering --config configs/rendering.yaml
+    python -m experiments.speed.rendering --config configs/experiments/rendering.yaml
 
 One row of a usual size, with every field that the format shows, is rendered `rows` times on one
 core; then the same row as a conversation of seven turns. No tokenizer is asked. Results:

@@ -1,6 +1,6 @@
 """What routing costs: many scripted replicas, a long stream of candidates, bounded memory.
 
-    python -m experiments.speed.routing --config configs/routing.yaml
+    python -m experiments.speed.routing --config configs/experiments/routing.yaml
 
 The engines are scripted: a judgement takes a drawn time, and each engine has a fixed number under
 way. So it is known how long the same times take without any overhead: each next candidate goes to

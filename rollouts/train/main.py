@@ -1,6 +1,6 @@
 """What `autoj train` does around every TRL trainer: prompts and policy in, judge beside it, logs.
 
-    autoj train grpo --config configs/grpo.yaml
+    autoj train grpo --config configs/trainers/grpo.yaml
 
 The trainers are TRL's own. The run's folder gets checkpoints, TensorBoard logs (`logs/`), every
 judgement (`journal.sqlite`) and the trained policy (`policy/`). The same command after a stop goes

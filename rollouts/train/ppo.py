@@ -90,7 +90,7 @@ def refuse_shards() -> None:
     if sharded():
         raise ConfigError(
             "TRL's PPO does not run under FSDP: set learner.lora_rank, which trains policy and "
-            "value on one frozen base, and launch with configs/accelerate_ddp.yaml"
+            "value on one frozen base, and launch with configs/trainers/accelerate_ddp.yaml"
         )
 
 

@@ -1,6 +1,6 @@
 """Rejection sampling (best-of-N distillation): sample N, keep the judge's choice, train on it.
 
-    autoj train rejection-sampling --config configs/rejection_sampling.yaml
+    autoj train rejection-sampling --config configs/trainers/rejection_sampling.yaml
 
 Every round has a folder: a best-of-N job in `best_of_n/`, its training rows `sft.jsonl` (and
 `pairs.jsonl`, best against worst, for preference training), checkpoints in `sft/`, and `policy/`,

@@ -25,15 +25,15 @@ ROOT = Path(__file__).parents[2]
 H100 = Device("cuda", 79.6, (9, 0))
 KINDS: dict[str, type[EngineConfig]] = {"judge": JudgeConfig, "policy": PolicyConfig}
 FILES = (
-    "best_of_32_13b",
-    "serve_autoj_13b",
-    "serve_autoscaling",
-    "serve_cluster",
-    "serve_fractional",
-    "serve_tensor_parallel",
-    "grpo_7b",
-    "online_dpo_7b",
-    "ppo_7b",
+    "jobs/best_of_32_13b",
+    "serve/autoj_13b",
+    "serve/autoscaling",
+    "serve/cluster",
+    "serve/fractional",
+    "serve/tensor_parallel",
+    "trainers/grpo_7b",
+    "trainers/online_dpo_7b",
+    "trainers/ppo_7b",
 )
 KV = 16 * 2**30
 MORE: dict[str, EngineConfig] = {
@@ -56,7 +56,9 @@ def shipped() -> dict[str, EngineConfig]:
     for name in FILES:
         text = (ROOT / f"configs/{name}.yaml").read_text(encoding="utf-8")
         found |= engines(yaml.safe_load(text), name)
-    service = yaml.safe_load((ROOT / "configs/kuberay/rayservice.yaml").read_text(encoding="utf-8"))
+    service = yaml.safe_load(
+        (ROOT / "configs/serve/kuberay/rayservice.yaml").read_text(encoding="utf-8")
+    )
     [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
     return found | dict(engines(application["args"], "kuberay"))
 
@@ -104,7 +106,7 @@ def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
         model = ResolvedModel(str(models[config.model]), "m", "cuda")
         runner = {"runner": "pooling"} if name == "scalar" else {}
         given.append(engine_arguments(config, model, H100) | runner)
-    measured = load_config(GpuThroughputConfig, ROOT / "configs/gpu_throughput.yaml")
+    measured = load_config(GpuThroughputConfig, ROOT / "configs/experiments/gpu_throughput.yaml")
     variants = measured.variants.values()
     given += [arguments(measured, serving, models["llama-2-13b"], H100) for serving in variants]
     found = through_vllm(given)
@@ -127,7 +129,7 @@ def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_of_the_13b_shape_runs_what_the_service_runs(tmp_path: Path) -> None:
-    measured = load_config(GpuThroughputConfig, ROOT / "configs/gpu_throughput.yaml")
+    measured = load_config(GpuThroughputConfig, ROOT / "configs/experiments/gpu_throughput.yaml")
     ours = arguments(measured, Serving(), folders(tmp_path)["llama-2-13b"], H100)
     judge = JudgeConfig(model="llama-2-13b")
     service = engine_arguments(judge, ResolvedModel("m", "m", "cuda"), H100)

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def manifest() -> dict[str, Any]:
-    text = (ROOT / "configs/kuberay/rayservice.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "configs/serve/kuberay/rayservice.yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 

@@ -50,7 +50,7 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
         "autoj_reward.cli",
         "best-of-n",
         "--config",
-        "configs/best_of_32.yaml",
+        "configs/jobs/best_of_32.yaml",
     ]
     command += [word for item in sets for word in ("--set", item)]
     with Watched(command) as job:

@@ -46,7 +46,7 @@ def test_answers_are_judged_by_their_references(
     endpoint.answer = compares
     output = tmp_path / "run"
     sets = [f"judge.base_url={endpoint.url}", f"output={output}"]
-    typed = ["best-of-n", "--config", "configs/math_endpoint.yaml"]
+    typed = ["best-of-n", "--config", "configs/jobs/math_endpoint.yaml"]
     assert cli.main([*typed, *(word for each in sets for word in ("--set", each))]) == 0
     lines = (output / "judgements.jsonl").read_text(encoding="utf-8").splitlines()
     judged = [json.loads(line) for line in lines]

@@ -24,20 +24,20 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs"
 H100 = find_gpu("h100")
 FLAGS = PlanConfig(gpu="h100")
-FSDP, DDP = (str(CONFIGS / f"accelerate_{kind}.yaml") for kind in ("fsdp", "ddp"))
+FSDP, DDP = (str(CONFIGS / f"trainers/accelerate_{kind}.yaml") for kind in ("fsdp", "ddp"))
 
 SERVED = [
-    "best_of_32_13b", "serve_autoj_13b", "serve_autoscaling", "serve_cluster", "serve_fractional",
-    "serve_tensor_parallel",
+    "jobs/best_of_32_13b", "serve/autoj_13b", "serve/autoscaling", "serve/cluster",
+    "serve/fractional", "serve/tensor_parallel",
 ]  # fmt: skip
 # The file, what runs it, accelerate's config and the GPUs that its comment states.
 TRAINED = [
-    ("grpo_7b", "grpo", FSDP, 4),
-    ("grpo_7b", "rloo", FSDP, 4),
-    ("online_dpo_7b", "online-dpo", FSDP, 4),
-    ("ppo_7b", "ppo", DDP, 4),
-    ("train_autoj_13b", "judge", FSDP, 8),
-    ("train_scalar_13b", "scalar", FSDP, 8),
+    ("trainers/grpo_7b", "grpo", FSDP, 4),
+    ("trainers/grpo_7b", "rloo", FSDP, 4),
+    ("trainers/online_dpo_7b", "online-dpo", FSDP, 4),
+    ("trainers/ppo_7b", "ppo", DDP, 4),
+    ("judges/autoj_13b", "judge", FSDP, 8),
+    ("judges/scalar_13b", "scalar", FSDP, 8),
 ]
 
 
@@ -60,14 +60,16 @@ def test_a_judges_rate_is_that_of_the_flags() -> None:
     sets = (cut, "judge.tensor_parallel=2", "judge.quantization=fp8_per_tensor")
     flags = PlanConfig(gpu="h100", critique=100, price=2.0, wanted=5000, efficiency=0.5)
     [judge] = [
-        row for row in planned("best_of_32_13b", place, *sets, flags=flags) if row.what == "judge"
+        row
+        for row in planned("jobs/best_of_32_13b", place, *sets, flags=flags)
+        if row.what == "judge"
     ]
     given = {"tensor_parallel": 2, "weights": "fp8", "kv_cache_gib": 40, "max_sequences": 400}
     rate = make_plan(flags.model_copy(update=given))["rate"]
     assert judge.rate == rate and judge.sequences == rate["sequences"]
     [alone] = [
         row
-        for row in planned("best_of_32_13b", place, cut, "judge.critique=false")
+        for row in planned("jobs/best_of_32_13b", place, cut, "judge.critique=false")
         if row.what == "judge"
     ]
     alike = {"kv_cache_gib": 20, "critique": 0, "max_sequences": 102}
@@ -164,7 +166,7 @@ def test_a_shape_that_is_not_known_is_not_planned() -> None:
 
 
 def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(CONFIGS / "best_of_32_13b.yaml")
+    path = str(CONFIGS / "jobs/best_of_32_13b.yaml")
     assert main(["plan", "--config", path, "--gpu", "h100"]) == 0
     said = capsys.readouterr().out
     assert "| judge | 1 | 71.6 | yes | 125 | 770 | KV bandwidth | weights 24.2, " in said
@@ -179,7 +181,7 @@ def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "a run file states kv itself: use --set" in capsys.readouterr().err
     assert main(["plan", "--config", path, "--gpu", "cpu"]) == 1
     assert "--config plans GPUs" in capsys.readouterr().err
-    path = str(CONFIGS / "grpo_7b.yaml")
+    path = str(CONFIGS / "trainers/grpo_7b.yaml")
     command = ["plan", "--config", path, "--gpu", "h100", "--accelerate", FSDP, "--processes", "4"]
     assert main(command) == 0
     assert "| train grpo | 4 |" in capsys.readouterr().out
@@ -198,6 +200,6 @@ def test_a_training_that_does_not_fit_is_named_at_its_start(
     monkeypatch.setattr(run, "device_here", lambda: BIG)
     sets = [f"output={tmp_path / 'run'}", "device_batch_size=32"]
     with pytest.raises(ConfigError, match=r"qwen2\.5-7b does not fit: a step takes .* of 1 GPUs"):
-        train("grpo", str(CONFIGS / "grpo_7b.yaml"), sets)
+        train("grpo", str(CONFIGS / "trainers/grpo_7b.yaml"), sets)
     assert not (tmp_path / "run").exists()
     run.require_fit(lambda: Training(find_shape("default"), 1, 512))

@@ -163,7 +163,7 @@ def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "autoj_reward.cli", "train", "grpo"]
     flags = [word for given in sets for word in ("--set", given)]
     told = subprocess.run(
-        [*command, "--config", "configs/grpo.yaml", *flags],
+        [*command, "--config", "configs/trainers/grpo.yaml", *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -71,7 +71,12 @@ def launched(config: str, work: list[tuple[str, dict[str, Any]]], folder: Path) 
     path = folder / "work.json"
     path.write_text(json.dumps(work), encoding="utf-8")
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    command += ["--config_file", str(ROOT / "configs" / config), "--num_processes", "2"]
+    command += [
+        "--config_file",
+        str(ROOT / "configs" / "trainers" / config),
+        "--num_processes",
+        "2",
+    ]
     command += [
         "--main_process_port",
         "0",

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 ASK = Path(__file__).with_name("reward_a_batch.py")
 BOUNDS = yaml.safe_load(ASK.with_name("trainer_bounds.yaml").read_text(encoding="utf-8"))
 SCRIPT = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated"}}
-TRAINING = str(ROOT / "configs" / "train_default_judge.yaml")
+TRAINING = str(ROOT / "configs" / "judges/default_judge.yaml")
 LACKING = (
     (("-m", "autoj_reward.cli", "serve", "--config", "serve.yaml"), "serve"),
     (("-m", "autoj_reward.cli", "train", "judge", "--config", TRAINING), "train"),

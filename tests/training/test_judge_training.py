@@ -467,7 +467,7 @@ def test_the_batch_is_shared_out_over_processes(
 def test_the_papers_recipe() -> None:
     configs = Path(__file__).parents[2] / "configs"
     os.environ.pop("WORLD_SIZE", None)
-    config = load_config(TrainJudgeConfig, configs / "train_autoj_13b.yaml")
+    config = load_config(TrainJudgeConfig, configs / "judges/autoj_13b.yaml")
     assert config.losses == LossConfig() and config.lora is None
     # 3,436 pairs in two orders and 960 - 76 rated rows doubled: 675 steps in 5 epochs.
     arguments = training_arguments(config, 43_200, validate=False)

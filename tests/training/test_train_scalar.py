@@ -391,7 +391,7 @@ def test_tokenizers_that_do_not_fit(
 
 def test_the_papers_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
-    config = loaded(str(Path(__file__).parents[2] / "configs/train_scalar_13b.yaml"))
+    config = loaded(str(Path(__file__).parents[2] / "configs/judges/scalar_13b.yaml"))
     arguments = reward_arguments(config, 50)
     assert (arguments.learning_rate, arguments.weight_decay) == (1e-5, 0.1)
     assert (arguments.adam_beta1, arguments.adam_beta2) == (0.9, 0.95)

@@ -1,11 +1,11 @@
 """Train a judge: both protocols in one model, loss on the output only (paper, section 4.4).
 
-    autoj train judge --config configs/train_default_judge.yaml [--set key=value]
+    autoj train judge --config configs/judges/default_judge.yaml [--set key=value]
 
 Run again after a kill, it goes on from its last checkpoint. On several GPUs:
 
-    accelerate launch --config_file configs/accelerate_fsdp.yaml \\
-        -m autoj_reward.cli train judge --config configs/train_autoj_13b.yaml
+    accelerate launch --config_file configs/trainers/accelerate_fsdp.yaml \\
+        -m autoj_reward.cli train judge --config configs/judges/autoj_13b.yaml
 
 The output folder gets `judge/` (full weights: name it as `judge.model`), with LoRA also `adapter/`,
 checkpoints, TensorBoard logs in `logs/`, and `training.json`: data, losses, validation, machine.

@@ -1,11 +1,11 @@
 """Train a scalar reward model on the judge's pairs (paper, section 6.4), by TRL's RewardTrainer.
 
-    autoj train scalar --config configs/train_default_scalar.yaml [--set key=value]
+    autoj train scalar --config configs/judges/default_scalar.yaml [--set key=value]
 
 Run again after a kill, it goes on from its last checkpoint. On several GPUs:
 
-    accelerate launch --config_file configs/accelerate_fsdp.yaml \\
-        -m autoj_reward.cli train scalar --config configs/train_scalar_13b.yaml
+    accelerate launch --config_file configs/trainers/accelerate_fsdp.yaml \\
+        -m autoj_reward.cli train scalar --config configs/judges/scalar_13b.yaml
 
 The output folder gets `scalar/` (full weights: a sequence classifier with one label), with LoRA
 also `adapter/` (adapter and reward head), checkpoints, TensorBoard logs in `logs/`, and

@@ -1,6 +1,8 @@
 """Rewards compared on the same candidates: the judge's views, a scalar reward model, baselines.
 
-    python -m experiments.compare.ablation --config configs/ablation.yaml [--parts direct,scalar]
+    python -m experiments.compare.ablation --config configs/experiments/ablation.yaml
+
+`--parts direct,scalar` runs some of its parts alone.
 
 The policy's candidates are graded by a program (or a gold judge) and scored by every reward: best
 of N by gold, correlation with gold overall and within a query, ties, cost, over-optimization, and

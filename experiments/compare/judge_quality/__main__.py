@@ -1,6 +1,6 @@
 """How good a judge is, beside what it must beat, on rows that it was not trained on.
 
-    python -m experiments.compare.judge_quality --config configs/judge_quality.yaml
+    python -m experiments.compare.judge_quality --config configs/experiments/judge_quality.yaml
 
 Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
 `base` (the untuned rival), `rivals` (predictors that are no judge) and `ordered` (how judge and

@@ -1,6 +1,6 @@
 """The chaos suite; `make chaos` runs all of it.
 
-    python -m experiments.faults.chaos --config configs/chaos.yaml [--parts load,fuzz]
+    python -m experiments.faults.chaos --config configs/experiments/chaos.yaml [--parts load,fuzz]
 
 load: the service and a bare FastAPI server under the same load. fuzz: bodies that no caller should
 send. holdups: what holds up a server that bounds nothing. kills: kill -9 of each process of a

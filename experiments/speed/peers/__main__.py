@@ -1,6 +1,6 @@
 """What asking an endpoint for judgements costs: this package beside a plain AsyncOpenAI loop.
 
-    python -m experiments.speed.peers --config configs/peers.yaml
+    python -m experiments.speed.peers --config configs/experiments/peers.yaml
 
 A scripted endpoint in a process of its own answers every request after `latency_s` with the same
 critique, with or without log-probabilities. Peers ask it in turn, each time in a new process, and

@@ -1,6 +1,8 @@
 """How fast judgements come, as ratios of wall time in one run.
 
-    python -m experiments.speed.throughput --config configs/throughput.yaml [--parts paths,prefix]
+    python -m experiments.speed.throughput --config configs/experiments/throughput.yaml
+
+`--parts paths,prefix` runs some of its parts alone.
 
 Parts: `paths` (the same judging by `vllm.LLM.generate` with all prompts at once, by the service's
 handle, by HTTP, by a plain loop and by transformers' `generate`), `prefix` (with and without the

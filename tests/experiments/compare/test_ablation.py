@@ -71,7 +71,7 @@ class Ablation:
 
 
 def test_the_config_of_the_repository(tmp_path: Path) -> None:
-    config = load_config(RewardAblationConfig, ROOT / "configs/ablation.yaml")
+    config = load_config(RewardAblationConfig, ROOT / "configs/experiments/ablation.yaml")
     assert config.wanted(None) == PARTS
     judges = config.judges
     assert not judges["direct"].critique and judges["greedy"].critique
@@ -160,7 +160,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_panel_joins_the_scores_as_a_reward_of_parts_does() -> None:
-    config = load_config(RewardAblationConfig, ROOT / "configs/ablation.yaml")
+    config = load_config(RewardAblationConfig, ROOT / "configs/experiments/ablation.yaml")
     judge, scalar = np.array([10.0, 1.0, 5.5, np.nan]), np.array([0.0, 0.0, np.nan, np.nan])
     mean, least = (
         joined(Parts(config.panels[name]), judge, scalar).tolist()

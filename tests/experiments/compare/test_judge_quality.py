@@ -86,7 +86,7 @@ class Quality:
 
 
 def test_the_config_of_the_repository_loads(tmp_path: Path) -> None:
-    path = ROOT / "configs/judge_quality.yaml"
+    path = ROOT / "configs/experiments/judge_quality.yaml"
     config = load_config(JudgeQualityConfig, path)
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert config.data.rated == tuple(given["data"]["rated"])

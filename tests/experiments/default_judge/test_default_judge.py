@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """The shipped recipe with a scripted judge and policy, in its own folder."""
-    given: dict[str, Any] = yaml.safe_load((ROOT / "configs/default_judge.yaml").read_text())
+    given: dict[str, Any] = yaml.safe_load(
+        (ROOT / "configs/experiments/default_judge.yaml").read_text()
+    )
     row = {"query": "q", "response": "r", "rating": 3}
     (tmp_path / "rated.jsonl").write_text(json.dumps(row) + "\n")
     given["output"] = str(tmp_path / "out")
@@ -68,11 +70,11 @@ def test_what_fails_is_tried_again_and_what_came_before_is_not(
     assert "the training of 'brief' failed" in capsys.readouterr().err
     assert run(config, "--parts", named) == 0
     assert trained == [
-        ("ratings", "judge", "train_default_judge.yaml"),
-        *[("brief", "judge", "train_default_judge_brief.yaml")] * 2,
-        ("own", "judge", "train_default_judge_own.yaml"),
-        ("ranking", "judge", "train_default_judge_ranking.yaml"),
-        ("scalar", "scalar", "train_default_scalar.yaml"),
+        ("ratings", "judge", "default_judge.yaml"),
+        *[("brief", "judge", "default_judge_brief.yaml")] * 2,
+        ("own", "judge", "default_judge_own.yaml"),
+        ("ranking", "judge", "default_judge_ranking.yaml"),
+        ("scalar", "scalar", "default_scalar.yaml"),
     ]
 
 

@@ -65,7 +65,7 @@ def test_a_part_is_cut_off_when_the_time_is_up(tmp_path: Path) -> None:
 
 
 def test_the_shipped_parts_name_commands_that_are_there(capsys: Any) -> None:
-    config = load_config(GpuFiguresConfig, ROOT / "configs/gpu_figures.yaml")
+    config = load_config(GpuFiguresConfig, ROOT / "configs/experiments/gpu_figures.yaml")
     assert tuple(config.measured) == ("bf16", "service", "fp8", "prefix", "grpo", "tests")
     assert config.minutes < 9
     for name, part in config.measured.items():
@@ -78,7 +78,10 @@ def test_the_shipped_parts_name_commands_that_are_there(capsys: Any) -> None:
         elif name == "service":
             loaded_service = load_config(GpuServiceConfig, ROOT / given[-1])
             assert part.result == loaded_service.output / "service.json"
-    assert main(["--config", str(ROOT / "configs/gpu_figures.yaml"), "--parts", "none"]) == 1
+    assert (
+        main(["--config", str(ROOT / "configs/experiments/gpu_figures.yaml"), "--parts", "none"])
+        == 1
+    )
     assert "this config has the parts bf16, service" in capsys.readouterr().err
 
 

@@ -124,7 +124,7 @@ def test_without_a_gpu_it_says_what_it_needs(
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    path = "configs/gpu_throughput.yaml"
+    path = "configs/experiments/gpu_throughput.yaml"
     assert main(["--config", path, "--set", f"output={tmp_path / 'run'}"]) == 1
     said = capsys.readouterr().err
     assert "no GPU here: llama-2-13b needs an NVIDIA GPU" in said and "40 GB" in said

@@ -137,13 +137,15 @@ def test_the_median_of_the_drawn_seconds_is_the_scripts() -> None:
 
 
 def test_the_stated_rate_of_a_replica_is_that_of_the_config() -> None:
-    own = load_config(RoutingConfig, ROOT / "configs/routing.yaml")
+    own = load_config(RoutingConfig, ROOT / "configs/experiments/routing.yaml")
     mean = own.latency_s * math.exp(own.latency_spread**2 / 2)  # of the log-normal
     stated = (
         f"{mean:.2f} s by the mean, are {60 * own.concurrent / mean:.0f} a minute",
         f"{60 * own.concurrent / mean:.0f} judgements a minute each",
     )
-    for path, said in zip(("configs/routing.yaml", "docs/throughput.md"), stated, strict=True):
+    for path, said in zip(
+        ("configs/experiments/routing.yaml", "docs/throughput.md"), stated, strict=True
+    ):
         assert said in " ".join((ROOT / path).read_text().replace("\n# ", "\n").split())
 
 

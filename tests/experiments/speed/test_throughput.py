@@ -420,7 +420,7 @@ def test_a_judge_that_the_paths_cannot_share_is_refused(
 def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", written(tmp_path), "--parts", "paths,slow"]) == 1
     assert "this config has the parts paths, prefix, slots, replicas" in capsys.readouterr().err
-    config = load_config(ThroughputConfig, ROOT / "configs/throughput.yaml")
+    config = load_config(ThroughputConfig, ROOT / "configs/experiments/throughput.yaml")
     assert config.wanted("slots, paths") == ("paths", "slots")
     assert config.judge_on(2).serve.replicas == 2
 
