@@ -59,7 +59,10 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
         assert any("VLLM" in title for title in job.titles) and left == []
         assert job.process.stdout is not None
         told = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
-    assert not [line for line in told if re.search("raylet|serve|Token|GGUF", line, re.I)]
+    used = [line for line in told if line.startswith("judge default:autoj-en:")]
+    assert len(used) == 1 and "9 of 9 judgements ok" in used[0]
+    others = [line for line in told if line not in used]
+    assert not [line for line in others if re.search("raylet|serve|Token|GGUF", line, re.I)]
     selections = [
         json.loads(x) for x in (tmp_path / "out/selections.jsonl").read_text().splitlines()
     ]
