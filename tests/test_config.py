@@ -49,7 +49,6 @@ from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers.__main__ import PeersConfig
-from experiments.speed.rendering import RenderingConfig
 from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from rollouts.train.config import TrainConfig
@@ -105,7 +104,6 @@ KINDS: dict[str, type[Block]] = {
     "experiments/client_time": ClientTimeConfig,
     "experiments/job_speed": JobSpeedConfig,
     "experiments/peers": PeersConfig,
-    "experiments/rendering": RenderingConfig,
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autoj_reward.context import Context
 from autoj_reward.formats.comparison import parse_comparison
 from autoj_reward.formats.rating import parse_rating
 from autoj_reward.formats.render import answered_prompt, render
@@ -26,7 +27,6 @@ from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.models import known_models
 from autoj_reward.types import JudgeInput, Verdict
-from experiments.speed.rendering import item_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -191,7 +191,10 @@ def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
 
 @pytest.mark.parametrize("name", available())
 def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fmt, item = load_any_format(name), item_of(name)
+    fmt = load_any_format(name)
+    single = isinstance(fmt, ScalarFormat) or fmt.single is not None
+    shown = dict.fromkeys(fmt.context("single" if single else "pairwise"), "It is so.")
+    item = JudgeInput("Why?", ("Because.",) * (1 if single else 2), context=Context(shown))
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):
