@@ -49,7 +49,6 @@ from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers.__main__ import PeersConfig
-from experiments.speed.routing import RoutingConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
@@ -100,7 +99,6 @@ KINDS: dict[str, type[Block]] = {
     "experiments/gpu_figures": GpuFiguresConfig,
     "experiments/gpu_service": GpuServiceConfig,
     "experiments/throughput": ThroughputConfig,
-    "experiments/routing": RoutingConfig,
     "experiments/client_time": ClientTimeConfig,
     "experiments/job_speed": JobSpeedConfig,
     "experiments/peers": PeersConfig,

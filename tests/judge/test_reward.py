@@ -9,7 +9,7 @@ import pytest
 
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
-from autoj_reward.engine.fake import FakeEngine
+from autoj_reward.engine.fake import FakeEngine, latency_s
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
@@ -99,6 +99,13 @@ async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
     for place, usage in enumerate(sorted(found, key=lambda usage: usage.queued_s)):
         assert usage.latency_s >= 0.049 and usage.queued_s >= 0.049 * place
         assert usage.latency_s + usage.queued_s <= elapsed
+
+
+def test_the_scripted_latency_is_a_log_normal() -> None:
+    script = {"latency_s": 2.0, "latency_spread": 0.3}
+    drawn = sorted(latency_s(script, f"r{n}") for n in range(1001))
+    assert drawn[500] == pytest.approx(2.0, rel=0.05)
+    assert drawn[841] / drawn[500] == pytest.approx(1.35, rel=0.05)  # e^0.3: one sigma
 
 
 async def test_a_written_rating_with_its_distribution() -> None:
