@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.speed import edge_alone
 from experiments.speed.edge import BARE, SERVICE, main, ratios
 
 
@@ -44,11 +43,3 @@ def test_both_servers_are_measured(tmp_path: Path) -> None:
     for one in found["rounds"]:
         assert one["requests"] > 0 and one["failed"] == 0 and one["cpu_ms"] > 0
     assert "| bare FastAPI |" in (tmp_path / "out" / "edge.md").read_text()
-
-
-@pytest.mark.parametrize("server", ["service", "bare"])
-async def test_requests_without_sockets_are_answered(
-    server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(edge_alone.SCRIPT, "latency_s", 0.01)
-    await edge_alone.run(server, 5)
