@@ -5,10 +5,9 @@
 `--parts paths,prefix` runs some of its parts alone.
 
 Parts: `paths` (the same judging by `vllm.LLM.generate` with all prompts at once, by the service's
-handle, by HTTP, by a plain loop and by transformers' `generate`), `prefix` (with and without the
-prefix cache), `slots` (log-probabilities at the rating slot in one pass or two) and `replicas`
-(several on several times the work). Results: throughput.json and throughput.md, written anew after
-each part; sides take turns within a round, and every round judges texts that are new to it.
+handle and by HTTP), `prefix` (with and without the prefix cache) and `replicas` (several on several
+times the work). Results: throughput.json and throughput.md, written anew after each part; sides
+take turns within a round, and every round judges texts that are new to it.
 """
 
 from __future__ import annotations
@@ -23,23 +22,19 @@ from tqdm import tqdm
 from experiments.speed.throughput.config import PARTS, ThroughputConfig
 from experiments.study import Study, command
 
-SIDES = {"paths": 5, "prefix": 8, "slots": 4, "replicas": 2}
+SIDES = {"paths": 3, "prefix": 8, "replicas": 2}
 """Measurements of a round."""
 
 
 async def study(run: Study[ThroughputConfig]) -> str:
     """Measure the parts and write what there is after each."""
     _environment()
-    from experiments.speed.throughput import sides, slots
+    from experiments.speed.throughput import sides
     from experiments.speed.throughput.bare import BareEngine
     from experiments.speed.throughput.tables import render
 
     config, found, text = run.config, dict[str, Any](), ""
-    bare_parts = {
-        "paths": sides.measure_paths,
-        "prefix": sides.measure_prefix,
-        "slots": slots.measure,
-    }
+    bare_parts = {"paths": sides.measure_paths, "prefix": sides.measure_prefix}
     total = config.rounds * sum(SIDES[part] for part in run.parts)
     with tqdm(total=total, desc="measuring", unit="round") as bar:
         with ExitStack() as stack:
@@ -55,7 +50,7 @@ async def study(run: Study[ThroughputConfig]) -> str:
 
 
 def _environment() -> None:
-    """What both engines and transformers read when they are imported: the same for all."""
+    """What both engines read when they are imported: the same for both."""
     os.environ |= {
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),

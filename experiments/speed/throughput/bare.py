@@ -173,17 +173,6 @@ class BareEngine:
         seconds = time.monotonic() - started
         return Spent(seconds, len(given), rated, usage, critiques_s if critique else None)
 
-    async def loop(self, given: list[Candidate], batch: int) -> Spent:
-        """Critiques of `batch` candidates a call, call after call, and the rating from the text."""
-        self.forget()
-        started = time.monotonic()
-        outputs = []
-        for start in range(0, len(given), batch):
-            outputs += self.critiques(self.prompts(given[start : start + batch]))
-        texts = [own_text(output).text for output in outputs]
-        rated = sum(not isinstance(parse_rating(t, self.format), ParseFailure) for t in texts)
-        return Spent(time.monotonic() - started, len(given), rated, used(outputs))
-
 
 def empty_cache(llm: Any) -> None:
     """Empty the prefix cache of a vllm.LLM. EngineError if it cannot be."""

@@ -11,17 +11,15 @@ from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.models import format_of
 from experiments.study import StudyConfig
 
-PARTS = ("paths", "prefix", "slots", "replicas")
+PARTS = ("paths", "prefix", "replicas")
 
 
 class ThroughputConfig(StudyConfig):
-    """What is judged, how often, and which rivals judge it.
+    """What is judged, and how often.
 
     judge: on vLLM, greedy, with critiques of at most `max_tokens`.
     queries, candidates: one piece of work is so many queries with so many candidates each; the
-        parts `prefix` and `slots` take one query. rounds: measured ones, after a warm-up.
-    loop_batch: candidates of one call in the plain loop. naive_batch, naive_candidates: of
-        transformers' `generate`, which judges so many candidates of each piece.
+        part `prefix` takes one query. rounds: measured ones, after a warm-up.
     short_words, long_words: of the queries of the part `prefix`.
     replicas: of the part `replicas`, against one.
     """
@@ -30,9 +28,6 @@ class ThroughputConfig(StudyConfig):
     queries: int = Field(2, ge=1)
     candidates: int = Field(32, ge=2)
     rounds: int = Field(3, ge=1)
-    loop_batch: int = Field(32, ge=1)
-    naive_batch: int = Field(8, ge=1)
-    naive_candidates: int = Field(16, ge=1)
     short_words: int = Field(30, ge=1)
     long_words: int = Field(450, ge=1)
     replicas: int = Field(2, ge=2)

@@ -10,7 +10,6 @@ from autoj_reward.client.session import open_judge
 from experiments.speed.throughput.bare import BareEngine
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.speed.throughput.edge import over_http
-from experiments.speed.throughput.naive import NaiveReward
 from experiments.speed.throughput.tables import against, median_s, told
 from experiments.speed.throughput.work import Side, Spent, alternate, by_client, candidates
 
@@ -20,15 +19,12 @@ CEILING = "vllm.LLM.generate, all at once"
 async def measure_paths(
     config: ThroughputConfig, bare: BareEngine, done: Callable[[], object]
 ) -> dict[str, Any]:
-    """Five paths: the engine's limit, the service twice, and two plain loops."""
-    naive = NaiveReward(config.judge, config.naive_batch, config.naive_candidates)
+    """The engine's limit, and the service by handle and by HTTP."""
     async with open_judge(config.judge_on(1)) as handle, over_http(handle) as http:
         sides: dict[str, Side] = {
             CEILING: bare.judge,
             "service, by handle": by_client(handle),
             "service, by HTTP": by_client(http),
-            f"loop, {config.loop_batch} a call": partial(bare.loop, batch=config.loop_batch),
-            f"transformers generate, {config.naive_batch} a call": naive.judge,
         }
         piece = partial(candidates, queries=config.queries, count=config.candidates)
         return paths(await alternate(sides, config.rounds, piece, done))
@@ -36,21 +32,11 @@ async def measure_paths(
 
 def paths(found: dict[str, list[Spent]]) -> dict[str, Any]:
     """Each path's rounds, and its median ratios to the ceiling of the same round."""
-    ceiling = found[CEILING]
-    critiques = [
-        Spent(s.critiques_s, s.judgements, 0, s.usage) for s in ceiling if s.critiques_s is not None
-    ]
     return {
-        "critiques_s": median_s(critiques),
         "rows": [
-            {
-                "path": name,
-                **told(rounds),
-                "ratio": against(rounds, ceiling),
-                "to_critiques": against(rounds, critiques),
-            }
+            {"path": name, **told(rounds), "ratio": against(rounds, found[CEILING])}
             for name, rounds in found.items()
-        ],
+        ]
     }
 
 

@@ -55,13 +55,11 @@ TABLES = {
             "seconds": SECONDS,
             "judgements/s": "{per_second:.2f}",
             "ratio": "{ratio:.3f}",
-            "to critiques alone": "{to_critiques:.3f}",
             **TOKENS,
             "rated": "{rated:.2f}",
         },
         "Ratio: seconds a judgement over those of the first path in the same round, median over "
-        "the rounds. To critiques alone: over the first path's seconds without its slot readings, "
-        "which the plain loop and transformers do not do. Tokens are a judgement's.",
+        "the rounds. Tokens are a judgement's.",
     ),
     "prefix": (
         "Prefix cache",
@@ -75,19 +73,6 @@ TABLES = {
         },
         "Candidates of one query. Ratio: seconds with the cache over seconds without. Hit rate: "
         "share of the tokens in that were read from it, at the rating slots too.",
-    ),
-    "slots": (
-        "Log-probabilities at the rating slot",
-        {
-            "reading": "{reading}",
-            "seconds": SECONDS,
-            "to critiques alone": "{ratio:.3f}",
-            "slots read": "{slots} of {judgements}",
-            "largest difference": "{difference:.2g}",
-        },
-        "To critiques alone: seconds over those of critiques alone in the same round, median over "
-        "the rounds. Slots read: by one pass only where the judge wrote its rating itself. Largest "
-        "difference: of a first label token's probability to the two-pass reading.",
     ),
     "replicas": (
         "Replicas",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
 
@@ -50,12 +50,6 @@ def candidates(mark: str, queries: int, count: int, words: int = 0) -> list[Cand
             response = "".join(SENTENCES[: 1 + n % 5]) * (1 + n % 4)
             found.append(Candidate(query, f"Answer {n}. {response}"))
     return found
-
-
-def spread(given: Sequence[Candidate], count: int) -> list[Candidate]:
-    """`count` candidates, evenly from the whole piece of work; all if there are no more."""
-    count = min(count, len(given))
-    return [given[n * len(given) // count] for n in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

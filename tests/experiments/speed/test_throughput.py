@@ -22,12 +22,11 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.io.plain import plain
 from autoj_reward.types import Candidate, Usage
-from experiments.speed.throughput import sides, slots
+from experiments.speed.throughput import sides
 from experiments.speed.throughput.__main__ import main
-from experiments.speed.throughput.bare import BareEngine, Slot, own_text, slot_of, used
+from experiments.speed.throughput.bare import BareEngine, own_text, slot_of, used
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.speed.throughput.edge import over_http
-from experiments.speed.throughput.naive import NaiveReward
 from experiments.speed.throughput.tables import against, render, told
 from experiments.speed.throughput.work import (
     WARM_UP,
@@ -36,7 +35,6 @@ from experiments.speed.throughput.work import (
     alternate,
     by_client,
     candidates,
-    spread,
 )
 from experiments.study import Study
 
@@ -73,21 +71,6 @@ def test_a_query_is_as_long_as_told_and_never_shorter_than_its_question(
 ) -> None:
     [one] = candidates("1a", 1, 1, words)
     assert len(one.query.split()) == long
-
-
-@pytest.mark.parametrize(
-    ("count", "found"),
-    [
-        (1, "0"),
-        (2, "0 5"),
-        (4, "0 2 5 7"),
-        (10, "0 1 2 3 4 5 6 7 8 9"),
-        (99, "0 1 2 3 4 5 6 7 8 9"),
-    ],
-)
-def test_a_part_of_the_work_is_spread_over_it(count: int, found: str) -> None:
-    given = [Candidate("q", str(n)) for n in range(10)]
-    assert " ".join(c.response for c in spread(given, count)) == found
 
 
 async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
@@ -161,19 +144,11 @@ def test_what_is_told_of_rounds() -> None:
 
 def test_the_table_of_the_paths() -> None:
     part = sides.paths(
-        {
-            sides.CEILING: [spent(10, critiques_s=8), spent(20, critiques_s=16)],
-            "naive": [spent(20, 2), spent(40, 2)],
-        }
+        {sides.CEILING: [spent(10), spent(20)], "service": [spent(20, 2), spent(40, 2)]}
     )
-    assert part["critiques_s"] == 12
     assert [row["ratio"] for row in part["rows"]] == [1, 4]
-    assert [row["to_critiques"] for row in part["rows"]] == [1.25, 5]
     text = render(result(paths=part))
-    assert (
-        "| naive | 2 | 30.00 s (20.00, 40.00) | 0.08 | 4.000 | 5.000 | 10 | 0.50 | 2 | 0.50 |"
-        in text
-    )
+    assert "| service | 2 | 30.00 s (20.00, 40.00) | 0.08 | 4.000 | 10 | 0.50 | 2 | 0.50 |" in text
     assert "Prefix" not in text
 
 
@@ -236,38 +211,6 @@ def test_tokens_of_outputs_are_added() -> None:
     assert own_text(output([5, 6])) == Generation("t", (5, 6))
 
 
-@pytest.mark.parametrize(
-    ("slot", "found"),
-    [
-        pytest.param(Slot([1, 2, 5, 6], {"7": (7,), "8": (8,)}, True), {7: 0.5}, id="read"),
-        pytest.param(Slot([1, 2, 5, 6], {"7": (7,)}, False), None, id="forced"),
-        pytest.param(Slot([1, 2, 5, 9], {"7": (7,)}, True), None, id="other tokens before it"),
-        pytest.param(Slot([1, 2, 5, 6, 7], {"7": (7,)}, True), None, id="past the end"),
-    ],
-)
-def test_what_one_pass_knows_of_a_slot(slot: Slot, found: dict[int, float] | None) -> None:
-    rows: list[dict[int, float]] = [{5: 0.0}, {6: 0.0}, {7: -0.6931471805599453, 3: -2.0}]
-    own = output([5, 6, 7], rows).outputs[0]
-    assert slots.in_one_pass(slot, 2, own) == (pytest.approx(found) if found else None)
-
-
-def test_the_table_of_the_slots() -> None:
-    seconds = {slots.ALONE: [1.0, 2.0], slots.TWO_PASS: [1.2, 2.2], slots.TOP: [2.0, 4.0]}
-    found: dict[str, slots.Found] = {
-        slots.ALONE: [None, None],
-        slots.TWO_PASS: [{7: 0.5, 8: 0.1}, {7: 0.25}],
-        slots.TOP: [{7: 0.375}, None],
-    }
-    alone, two, top = slots.rows(seconds, found)
-    assert (alone["ratio"], alone["slots"], alone["difference"]) == (1, 0, None)
-    assert (two["ratio"], two["slots"], two["difference"]) == (pytest.approx(1.15), 2, 0)
-    assert (top["ratio"], top["slots"], top["difference"]) == (2, 1, 0.125)
-    part = {"rows": [alone, two, top]}
-    text = render(result(slots=part))
-    assert f"| {slots.TWO_PASS} | 1.70 s (1.20, 2.20) | 1.150 | 2 of 2 | 0 |" in text
-    assert "in the same round, median over the rounds" in text
-
-
 class Model:
     """A vllm.LLM that writes the same critique to every prompt and knows one distribution; its
     prefix cache holds the first half of every prompt once it has read one."""
@@ -325,15 +268,6 @@ async def test_the_bare_engine_asks_for_everything_at_once(smollm2: Any) -> None
     assert (alone.usage.tokens_out, alone.critiques_s) == (10, None)
 
 
-async def test_the_loop_takes_a_batch_a_call_and_rates_by_the_text(smollm2: Any) -> None:
-    bare, model = bare_engine(smollm2, CRITIQUE)
-    found = await bare.loop(candidates("1a", 1, 5), batch=2)
-    assert model.calls == [2, 2, 1]
-    assert (found.judgements, found.rated) == (5, 5)
-    bare, _ = bare_engine(smollm2, "Brief, but right.")
-    assert (await bare.loop(candidates("1a", 1, 5), batch=8)).rated == 0
-
-
 def test_a_cache_that_cannot_be_emptied_is_an_error(
     smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,18 +286,6 @@ def small(tmp_path: Path) -> ThroughputConfig:
     return load_config(ThroughputConfig, written(tmp_path, **given))
 
 
-async def test_one_pass_and_two_read_the_same_slot(smollm2: Any, tmp_path: Path) -> None:
-    bare, _ = bare_engine(smollm2, CRITIQUE)
-    found = await slots.measure(small(tmp_path), bare, lambda: None)
-    by_way = {row["reading"]: row for row in found["rows"]}
-    assert [row["judgements"] for row in found["rows"]] == [12] * 4
-    assert by_way[slots.TWO_PASS]["slots"] == by_way[slots.NAMED]["slots"] == 12
-    assert by_way[slots.NAMED]["difference"] == 0
-    bare, _ = bare_engine(smollm2, "Brief, but right.")
-    found = await slots.measure(small(tmp_path), bare, lambda: None)
-    assert [row["slots"] for row in found["rows"]] == [0, 12, 0, 0]
-
-
 async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> None:
     bare, _ = bare_engine(smollm2, CRITIQUE)
     found = await sides.measure_prefix(small(tmp_path), bare, lambda: None)
@@ -372,23 +294,6 @@ async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> 
     assert found["rows"][0]["query_tokens"] < 60 < 100 < found["rows"][2]["query_tokens"]
     text = render(result(prefix=found))
     assert text.count("| rating alone |") == text.count("| critique and rating |") == 2
-
-
-# --- transformers -------------------------------------------------------------------------------
-
-
-async def test_transformers_generate_judges_a_part_of_the_work(policy: str) -> None:
-    config = JudgeConfig(model=policy, wrapper="chat", format="autoj-en", max_tokens=5)
-    naive = NaiveReward(config, batch=2, count=3)
-    given = candidates("1a", 1, 6)
-    found = await naive.judge(given)
-    assert (found.judgements, found.rated) == (3, 0)
-    prompts, usage = [given[n] for n in (0, 2, 4)], found.usage
-    together, _ = naive._generate(prompts[:2])
-    alone = [naive._generate([one])[0][0] for one in prompts[:2]]
-    assert together == alone  # padding on the left changes nothing
-    assert usage.tokens_in == sum(naive._generate([one])[1].tokens_in for one in prompts)
-    assert 0 < usage.tokens_out <= 15
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -419,41 +324,43 @@ def test_a_judge_that_the_paths_cannot_share_is_refused(
 
 def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", written(tmp_path), "--parts", "paths,slow"]) == 1
-    assert "this config has the parts paths, prefix, slots, replicas" in capsys.readouterr().err
+    assert "this config has the parts paths, prefix, replicas" in capsys.readouterr().err
     config = load_config(ThroughputConfig, ROOT / "configs/experiments/throughput.yaml")
-    assert config.wanted("slots, paths") == ("paths", "slots")
+    assert config.wanted("prefix, paths") == ("paths", "prefix")
     assert config.judge_on(2).serve.replicas == 2
 
 
-def test_parts_are_written_as_they_end(
+def test_what_was_measured_before_a_failure_is_kept(
     smollm2: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    async def no_replicas(*_: Any) -> None:
+        raise EngineError("no second replica")
+
     bare, _ = bare_engine(smollm2, CRITIQUE)
     monkeypatch.setattr(BareEngine, "start", lambda config: nullcontext(bare))
+    monkeypatch.setattr(sides, "measure_replicas", no_replicas)
     monkeypatch.setattr("experiments.speed.throughput.__main__._environment", lambda: None)
     path = written(tmp_path, candidates=4, rounds=1, long_words=100)
-    assert main(["--config", path, "--parts", "slots,prefix"]) == 0
-    text = (tmp_path / "out/throughput.md").read_text()
-    assert text in capsys.readouterr().out
-    assert text.index("## Prefix cache") < text.index("## Log-probabilities at the rating slot")
+    assert main(["--config", path, "--parts", "prefix,replicas"]) == 1
+    assert "no second replica" in capsys.readouterr().err
+    assert "## Prefix cache" in (tmp_path / "out/throughput.md").read_text()
     found = json.loads((tmp_path / "out/throughput.json").read_text())
-    assert [len(found[part]["rows"]) for part in ("prefix", "slots")] == [4, 4]
+    assert len(found["prefix"]["rows"]) == 4 and "replicas" not in found
 
 
 @pytest.mark.engine
-def test_all_parts_of_a_bare_engine(policy: str, tmp_path: Path) -> None:
+def test_the_prefix_part_on_an_engine(policy: str, tmp_path: Path) -> None:
     judge = {"model": policy, "format": "autoj-en", "wrapper": "chat", "max_tokens": 8}
     judge |= {"max_model_len": 1024, "kv_cache_gib": 0.1}
-    given = {"judge": judge, "queries": 1, "candidates": 4, "rounds": 1, "naive_candidates": 2}
+    given = {"judge": judge, "queries": 1, "candidates": 4, "rounds": 1}
     path = written(tmp_path, long_words=200, **given)
     # In a process of its own: vLLM's engine leaves sockets and warnings behind.
     command = [sys.executable, "-m", "experiments.speed.throughput", "--config", path]
-    command += ["--parts", "prefix,slots"]
+    command += ["--parts", "prefix"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("rating alone") == 2
-    assert "one pass: logprob_token_ids" in done.stdout
     assert (tmp_path / "out/throughput.md").read_text().strip() in done.stdout
