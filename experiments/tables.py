@@ -36,12 +36,6 @@ def tabled(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Tab
     return [list(columns), *cells]
 
 
-def lined(row: Mapping[str, Any], columns: Mapping[str, str]) -> Table:
-    """The table of one row of figures with a line for each of its columns."""
-    head, cells = tabled([row], columns)
-    return [("what", "figure"), *zip(head, cells, strict=True)]
-
-
 def where(machine: Mapping[str, Any]) -> str:
     """The machine in words."""
     told = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"

@@ -42,7 +42,6 @@ from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning import LearningConfig
-from experiments.speed.client_time import ClientTimeConfig
 from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
@@ -99,7 +98,6 @@ KINDS: dict[str, type[Block]] = {
     "experiments/gpu_figures": GpuFiguresConfig,
     "experiments/gpu_service": GpuServiceConfig,
     "experiments/throughput": ThroughputConfig,
-    "experiments/client_time": ClientTimeConfig,
     "experiments/job_speed": JobSpeedConfig,
     "experiments/peers": PeersConfig,
 }
