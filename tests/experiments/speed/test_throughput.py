@@ -26,7 +26,7 @@ from experiments.speed.throughput import sides
 from experiments.speed.throughput.__main__ import main
 from experiments.speed.throughput.bare import BareEngine, own_text, slot_of, used
 from experiments.speed.throughput.config import ThroughputConfig
-from experiments.speed.throughput.edge import over_http
+from experiments.speed.throughput.sides import over_http
 from experiments.speed.throughput.tables import against, render, told
 from experiments.speed.throughput.work import (
     WARM_UP,
@@ -110,7 +110,7 @@ async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
     assert [j.rating for j in direct] == [j.rating for j in remote]
 
 
-async def test_the_edge_is_gone_after_an_error() -> None:
+async def test_the_http_server_is_gone_after_an_error() -> None:
     async with open_judge(FAKE) as handle:
         with pytest.raises(ValueError, match="stop"):
             async with over_http(handle):
