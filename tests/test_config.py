@@ -42,12 +42,12 @@ from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos.__main__ import ChaosConfig
 from experiments.learning import LearningConfig
-from experiments.speed.edge import EdgeSpeedConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers.__main__ import PeersConfig
+from experiments.speed.service import ServiceSpeedConfig
 from experiments.speed.throughput.config import ThroughputConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
@@ -93,7 +93,7 @@ KINDS: dict[str, type[Block]] = {
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,
-    "experiments/edge": EdgeSpeedConfig,
+    "experiments/service_speed": ServiceSpeedConfig,
     "experiments/gpu_throughput": GpuThroughputConfig,
     "experiments/gpu_figures": GpuFiguresConfig,
     "experiments/gpu_service": GpuServiceConfig,

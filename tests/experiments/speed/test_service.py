@@ -1,4 +1,4 @@
-"""What the edge costs: two servers under a small load, and the figures by hand."""
+"""What the service costs: two servers under a small load, and the figures by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.speed.edge import BARE, SERVICE, main, ratios
+from experiments.speed.service import BARE, SERVICE, main, ratios
 
 
 def row(server: str, per_second: float, p50_s: float, cpu_ms: float) -> dict[str, Any]:
@@ -35,11 +35,11 @@ def test_ratios_are_of_the_same_round() -> None:
 def test_both_servers_are_measured(tmp_path: Path) -> None:
     load = {"clients": 1, "concurrent": 4, "seconds": 0.5, "latency_s": 0.05}
     config = {"output": str(tmp_path / "out"), "rounds": 1, "load": load}
-    path = tmp_path / "edge.yaml"
+    path = tmp_path / "service.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     assert main(["--config", str(path)]) == 0
-    found = json.loads((tmp_path / "out" / "edge.json").read_text())
+    found = json.loads((tmp_path / "out" / "service.json").read_text())
     assert [one["server"] for one in found["rounds"]] == [SERVICE, BARE]
     for one in found["rounds"]:
         assert one["requests"] > 0 and one["failed"] == 0 and one["cpu_ms"] > 0
-    assert "| bare FastAPI |" in (tmp_path / "out" / "edge.md").read_text()
+    assert "| bare FastAPI |" in (tmp_path / "out" / "service.md").read_text()

@@ -1,10 +1,10 @@
 """Load on the service beside a bare FastAPI server on the same scripted engine.
 
-    python -m experiments.speed.edge --config configs/experiments/edge.yaml
+    python -m experiments.speed.service --config configs/experiments/service_speed.yaml
 
 Both run all the time and are put under the same load in turn. Where clients and servers share cores
 with others, requests a second say little, and CPU milliseconds a request still hold.
-Results: edge.json and edge.md.
+Results: service.json and service.md.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ COLUMNS = {
 }
 
 
-class EdgeSpeedConfig(StudyConfig):
+class ServiceSpeedConfig(StudyConfig):
     """load: of each round. rounds: of both servers, whose medians are reported."""
 
     load: LoadConfig = LoadConfig(seconds=60.0)
     rounds: int = Field(3, ge=1)
 
 
-def beside(config: EdgeSpeedConfig) -> dict[str, Any]:
+def beside(config: ServiceSpeedConfig) -> dict[str, Any]:
     """Load the two in turn."""
     rows = list[dict[str, Any]]()
     logs = {name: config.output / f"{name.split()[0]}.judged.jsonl" for name in (SERVICE, BARE)}
@@ -82,16 +82,16 @@ def render(found: dict[str, Any]) -> str:
         f"requests a second, {own['p50_s']:.2f} of its added median, {own['cpu_ms']:.2f} of "
         "its CPU."
     )
-    return report("Edge", found, [("Rounds", tabled(found["rounds"], COLUMNS), "")], about)
+    return report("Service", found, [("Rounds", tabled(found["rounds"], COLUMNS), "")], about)
 
 
-def study(run: Study[EdgeSpeedConfig]) -> str:
+def study(run: Study[ServiceSpeedConfig]) -> str:
     """Load both servers and report."""
     run.config.output.mkdir(parents=True, exist_ok=True)
-    return run.write("edge", beside(run.config), render)
+    return run.write("service", beside(run.config), render)
 
 
-main = command(EdgeSpeedConfig, study)
+main = command(ServiceSpeedConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())
