@@ -4,8 +4,7 @@
 
 Each size is `autoj best-of-n` in a process of its own, whose peak memory the system tells at its
 end; processor time is that of the process and of all that descend from it. Nothing but the job's
-own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too, and
-with `workers` a job whose scripted judge takes time, with so many answers at once for each worker.
+own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too.
 With `evaluated` each evaluation that may have any number of rows is run on so many of them.
 Results: jobs.json, jobs.md.
 """
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +30,6 @@ from tqdm import tqdm
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.journal import Journal
 from autoj_reward.replicas.processes import family
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled
@@ -43,21 +41,14 @@ class JobSpeedConfig(StudyConfig):
     """queries: sizes of the jobs. candidates: a query. words: of a response.
 
     shards: of each size, run by Ray Data with two workers; None: not at all.
-    workers: how many judge at a time in a job whose judge takes time.
     evaluated: rows of the evaluations.
-    slow_queries, latency_s, concurrent: that job's queries for each worker, in eight shards; the
-        time of an answer, and how many answers each worker's judge has under way.
     """
 
     queries: tuple[int, ...] = (250, 4000, 20000)
     candidates: int = Field(32, ge=1)
     words: int = Field(50, ge=1)
     shards: int | None = Field(None, ge=1)
-    workers: tuple[int, ...] = ()
     evaluated: tuple[int, ...] = ()
-    slow_queries: int = Field(64, ge=8)
-    latency_s: float = Field(0.2, gt=0)
-    concurrent: int = Field(8, ge=1)
 
 
 def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
@@ -137,26 +128,6 @@ def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) ->
     }
 
 
-def with_time(config: JobSpeedConfig, workers: int, folder: Path) -> dict[str, float]:
-    """Candidates a second from the first judgement to the last, where judges take time."""
-    queries = workers * config.slow_queries
-    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
-    script = {"latency_s": config.latency_s, "concurrent": config.concurrent}
-    shards = {"shards": 8 * workers, "concurrency": workers}
-    took = ran(folder, *job(folder, judge={"kind": "fake", "script": script}, ray_data=shards))
-    times = [time for path in (folder / "out").rglob("journal.sqlite") for time in _times(path)]
-    rate = queries * config.candidates / (max(times) - min(times))
-    most = workers * config.concurrent / config.latency_s
-    return {"workers": workers, "wall_s": took.wall_s, "per_second": rate, "of_most": rate / most}
-
-
-def _times(path: Path) -> tuple[float, float]:
-    """Of the first judgement and the last."""
-    with closing(Journal(path)) as journal:
-        told = journal.statistics()
-    return told["oldest"], told["newest"]
-
-
 def evaluated(config: JobSpeedConfig, task: str, count: int, folder: Path) -> dict[str, Any]:
     """The figures of one evaluation, of two candidates where a row has several."""
     asked = rows(count, config.candidates, config.words)
@@ -211,11 +182,6 @@ SHARDED = {
     "processor time a candidate, µs": "{cpu_us:.0f}",
     "times that of one process": "{times_cpu:.2f}",
 }
-SLOW = {
-    "workers": "{workers}",
-    "candidates a second": "{per_second:,.0f}",
-    "share of what their judges can": "{of_most:.2f}",
-}
 
 
 def render(found: dict[str, Any]) -> str:
@@ -226,15 +192,9 @@ def render(found: dict[str, Any]) -> str:
         "process, tie-breaks and the writing of results are in all figures."
     )
     sharded = f"{config['shards']} shards, two workers; the start of Ray is in all figures."
-    slow = (
-        f"{config['slow_queries']} queries in eight shards for each worker, whose judge takes "
-        f"{config['latency_s']} s for an answer and has {config['concurrent']} under way. From the "
-        "first judgement to the last."
-    )
     tables = [
         ("One process", tabled(found["jobs"], COLUMNS), note),
         ("In shards", tabled(found["sharded"], SHARDED), sharded),
-        ("Judges that take time", tabled(found["slow"], SLOW), slow),
         ("Evaluations", tabled(found["evaluated"], EVALUATED), "One process, 100 resamples."),
     ]
     return report("Jobs by size", found, [table for table in tables if len(table[1]) > 1])
@@ -243,7 +203,7 @@ def render(found: dict[str, Any]) -> str:
 def study(run: Study[JobSpeedConfig]) -> str:
     """Measure and write."""
     config = run.config
-    found: dict[str, list[Any]] = {"jobs": [], "sharded": [], "slow": [], "evaluated": []}
+    found: dict[str, list[Any]] = {"jobs": [], "sharded": [], "evaluated": []}
     for count in tqdm(config.evaluated, desc="rows"):
         for task in TASKS:
             with TemporaryDirectory() as folder:
@@ -260,9 +220,6 @@ def study(run: Study[JobSpeedConfig]) -> str:
             f"times_{k}": own[v] / alone[v] for k, v in (("wall", "wall_s"), ("cpu", "cpu_us"))
         }
         found["sharded"].append(own | times)
-    for workers in tqdm(config.workers, desc="workers"):
-        with TemporaryDirectory() as folder:
-            found["slow"].append(with_time(config, workers, Path(folder)))
     return run.write("jobs", found, render)
 
 
