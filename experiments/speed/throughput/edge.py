@@ -12,7 +12,7 @@ import uvicorn
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.service.api import make_app
-from autoj_reward.service.server import listen
+from autoj_reward.service.serve import listen
 
 
 class _Server(uvicorn.Server):
