@@ -26,7 +26,7 @@ HOURS = 6 * 3600.0
 DATED = {
     "autoj_reward/journal/__init__.py",
     "autoj_reward/collect/answers.py",
-    "autoj_reward/service/genrm.py",
+    "autoj_reward/service/trainers.py",
     "autoj_reward/io/http.py",
     "autoj_reward/models/identity.py",
     "autoj_reward/watch/answers.py",
