@@ -19,18 +19,18 @@ no journal and coalesces nothing, and would be one more process and one more cop
 Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
 
 `context`, which may be left out, holds named texts such as a reference; the judge's format says
-which it shows. A text that cannot be judged costs its own input: see `refusal.py`. `/v1/judge` is
-for other RewardClients: nothing there decides how long to wait or what to retry, since the asking
-side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
+which it shows. A text that cannot be judged costs its own input. `/v1/judge` is for other
+RewardClients: nothing there decides how long to wait or what to retry, since the asking side does,
+as it does for Ray. See `guard.py` for token, limits and deadlines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -39,7 +39,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.client.remote import JUDGE_HEADER, unfit
 from autoj_reward.config import View
 from autoj_reward.errors import (
     AutojError,
@@ -55,14 +55,16 @@ from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.aggregate import swap_consistent
 from autoj_reward.questions.choose import choose
 from autoj_reward.service import bodies
+from autoj_reward.service.bodies import problem, require_inputs
 from autoj_reward.service.guard import Guard
 from autoj_reward.service.intake import Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.refusal import answered, refused, require_inputs
-from autoj_reward.service.responses import LINES, Message, Receive, Send, problem
+from autoj_reward.service.responses import LINES, Message, Receive, Send
 from autoj_reward.service.routes import BodyRoute
-from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
+T = TypeVar("T")
+R = TypeVar("R")
 JSON, TEXT = "application/json", "text/plain"
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 """By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
@@ -102,19 +104,19 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     async def rate(candidates: Sequence[Candidate], view: View | None = None) -> list[Judgement]:
         def refusal(candidate: Candidate) -> Judgement | None:
             texts = (candidate.query, candidate.response, *candidate.context.values())
-            return refused(texts, client.backend.judge)
+            return _refused(texts, client.backend.judge)
 
-        judgements = await answered(candidates, refusal, partial(client.rate, view=view))
+        judgements = await _answered(candidates, refusal, partial(client.rate, view=view))
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated(candidates, judgements)
         return judgements
 
     async def compare(pairs: Sequence[Contest], swap: bool = True) -> list[Comparison]:
         def refusal(pair: Contest) -> Comparison | None:
-            own = refused((*pair[:3], *pair.context.values()), client.backend.judge)
+            own = _refused((*pair[:3], *pair.context.values()), client.backend.judge)
             return swap_consistent(own, own if swap else None) if own else None
 
-        found = await answered(pairs, refusal, partial(client.compare, swap=swap))
+        found = await _answered(pairs, refusal, partial(client.compare, swap=swap))
         metrics.compared(found)
         metrics.judged(
             (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
@@ -194,6 +196,23 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     return app
 
 
+def _refused(texts: Iterable[str], judge: str) -> Judgement | None:
+    """The judgement of an input whose texts are unfit for a service, None of any other."""
+    reason = unfit(texts)
+    return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=judge) if reason else None
+
+
+async def _answered(
+    items: Sequence[T],
+    refusal: Callable[[T], R | None],
+    ask: Callable[[list[T]], Awaitable[Sequence[R]]],
+) -> list[R]:
+    """One answer an item, in order: its refusal if it has one, else what `ask` says of it."""
+    found = [refusal(item) for item in items]
+    rest = iter(await ask([i for i, own in zip(items, found, strict=True) if own is None]))
+    return [next(rest) if own is None else own for own in found]
+
+
 class _Lines(StreamingResponse):
     """JSON lines. Their generator is closed however the answer ends, also where a caller hangs up
     that has left lines unread; to notice that is the guard's part."""
@@ -216,7 +235,7 @@ async def _lines(
 
     asked = []
     for index, item in enumerate(items):
-        if own := refused(item.untrusted, client.backend.judge):
+        if own := _refused(item.untrusted, client.backend.judge):
             yield line(index, own)
         else:
             asked.append(index)

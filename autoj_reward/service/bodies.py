@@ -1,10 +1,12 @@
-"""What the HTTP edge reads and writes: request bodies with their limits, shapes of answers."""
+"""What the HTTP edge reads and writes: request bodies with their limits, answers and errors."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,11 +21,19 @@ from autoj_reward.config import TieBreak, View, ViewOrAuto
 from autoj_reward.context import NAME, NOTHING, OWN, Context
 from autoj_reward.conversation import MAX_TURNS, BadMessages, before_response, plain, turns_of
 from autoj_reward.conversation import Turn as Said
+from autoj_reward.logs import REQUEST_ID
 from autoj_reward.types import Comparison, Judgement, Selection
 
 MAX_INPUTS = 1024
 """Judge inputs of one request: each critique of a candidate, each order of a pair, those that break
 ties included."""
+
+
+def require_inputs(count: int, field: str) -> None:
+    """RequestValidationError for more judge inputs than one request may cost."""
+    if count > MAX_INPUTS:
+        told = f"{count} judge inputs: a request may cost {MAX_INPUTS}"
+        raise RequestValidationError([{"type": "too_long", "loc": ("body", field), "msg": told}])
 
 
 def _text(value: Any) -> str:
@@ -231,3 +241,17 @@ class Problem:
     detail: str
     field: str
     request_id: str
+
+
+def problem(detail: str, field: str) -> bytes:
+    """The body of an error: see `Problem`."""
+    told = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
+    return json.dumps(told).encode()
+
+
+class Refused(Exception):
+    """A request that ends here, with the status and what its caller is told."""
+
+    def __init__(self, status: int, detail: str, field: str = "") -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.field = status, detail, field

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG, REQUEST, REQUEST_ID, new_request_id
+from autoj_reward.service.bodies import Refused
 from autoj_reward.service.intake import STOPPING, Intake, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.responses import Answer, App, Message, Receive, Refused, Send
+from autoj_reward.service.responses import Answer, App, Message, Receive, Send
 from autoj_reward.service.token import presented
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json")

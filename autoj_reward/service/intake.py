@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from autoj_reward.service.bodies import Refused
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.service.nesting import Nesting
-from autoj_reward.service.responses import Receive, Refused
+from autoj_reward.service.responses import Receive
 
 STOPPING = "this service is stopping"
 Hold = Callable[[int], None]

@@ -7,21 +7,13 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from autoj_reward.logs import REQUEST_ID
+from autoj_reward.service.bodies import Refused, problem
 
 LINES = "application/x-ndjson"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
-
-
-class Refused(Exception):
-    """A request that ends here, with the status and what its caller is told."""
-
-    def __init__(self, status: int, detail: str, field: str = "") -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.field = status, detail, field
 
 
 class Answer:
@@ -73,9 +65,3 @@ class Answer:
         )
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
-
-
-def problem(detail: str, field: str) -> bytes:
-    """The body of an error: see `bodies.Problem`."""
-    told = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
-    return json.dumps(told).encode()
