@@ -18,7 +18,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import Limits
 from autoj_reward.types import Candidate, Outcome
 
 ROOT = Path(__file__).parents[1]

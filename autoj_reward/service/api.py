@@ -21,7 +21,7 @@ Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment
 `context`, which may be left out, holds named texts such as a reference; the judge's format says
 which it shows. A text that cannot be judged costs its own input. `/v1/judge` is for other
 RewardClients: nothing there decides how long to wait or what to retry, since the asking side does,
-as it does for Ray. See `guard.py` for token, limits and deadlines.
+as it does for Ray. See `gateway.py` for token, limits and deadlines.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER, unfit
@@ -56,10 +57,8 @@ from autoj_reward.questions.aggregate import swap_consistent
 from autoj_reward.questions.choose import choose
 from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
-from autoj_reward.service.guard import Guard
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import LINES, Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.responses import LINES, Message, Receive, Send
 from autoj_reward.service.routes import BodyRoute
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
@@ -221,7 +220,7 @@ class _Lines(StreamingResponse):
         super().__init__(lines, headers=headers, media_type=LINES)
         self._lines = lines
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._lines):
             await self.stream_response(send)
 

@@ -10,8 +10,7 @@ from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
-
-from autoj_reward.service.responses import App, Message, Receive, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
@@ -30,8 +29,8 @@ class BodyRoute(APIRoute):
             self.app = _app(TypeAdapter(kinds["body"]), endpoint)
 
 
-def _app(shape: TypeAdapter[Any], endpoint: Endpoint) -> App:
-    async def app(scope: Message, receive: Receive, send: Send) -> None:
+def _app(shape: TypeAdapter[Any], endpoint: Endpoint) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
         except ValidationError as error:

@@ -39,8 +39,7 @@ from autoj_reward.models.views import with_readings
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, places
-from autoj_reward.service.guard import Guard
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.trainer.reward import RewardModel
 
 REFUSE_S = 5

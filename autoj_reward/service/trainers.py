@@ -33,7 +33,7 @@ from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models import critiques_of
 from autoj_reward.service.bodies import MAX_INPUTS, Body, Text, Turns, require_inputs
-from autoj_reward.service.token import in_address
+from autoj_reward.service.gateway import in_address
 from autoj_reward.trainer.failures import Budgets, FailureBudget, budgets_of
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward

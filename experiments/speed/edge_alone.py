@@ -13,19 +13,20 @@ import json
 import sys
 from contextlib import nullcontext
 
+from starlette.types import ASGIApp, Message
+
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import log_to_stderr
 from autoj_reward.service.api import make_app
-from autoj_reward.service.responses import App, Message
 from experiments.faults.chaos import bare
 from experiments.faults.chaos.server import HEADERS, TOKEN
 
 SCRIPT = {"latency_s": 0.5, "latency_spread": 0.5}
 
 
-async def asked(app: App, response: str) -> int:
+async def asked(app: ASGIApp, response: str) -> int:
     """The status of one request with a response to rate, of a caller that stays to its end."""
     said = json.dumps({"candidates": [{"query": "Why?", "response": response}]}).encode()
     told = HEADERS | {"Content-Length": str(len(said)), "Content-Type": "application/json"}
@@ -52,7 +53,7 @@ async def run(server: str, requests: int) -> None:
     judge = JudgeConfig.model_validate({"kind": "fake", "script": SCRIPT})
     service = server == "service"
     async with open_judge(judge) as client:
-        app: App = make_app(client, TOKEN).guard if service else bare.make_app(judge)
+        app: ASGIApp = make_app(client, TOKEN).guard if service else bare.make_app(judge)
         with seldom_collected() if service else nullcontext():
             for count in (10, requests):
                 found = await asyncio.gather(*(asked(app, f"answer {n}") for n in range(count)))

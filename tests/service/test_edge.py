@@ -30,7 +30,7 @@ from autoj_reward.logs import JsonLines
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import bodies
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import Limits
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
 
 HEADERS = {"Authorization": "Bearer secret"}
