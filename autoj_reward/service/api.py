@@ -27,17 +27,19 @@ as it does for Ray. See `gateway.py` for token, limits and deadlines.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER, unfit
@@ -59,7 +61,6 @@ from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
 from autoj_reward.service.gateway import LINES, Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.routes import BodyRoute
 from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ making. The model itself is in the OpenAPI document by /readyz."""
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"content": {JSON: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
+Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class Service(FastAPI):
@@ -310,3 +312,44 @@ def _methods(app: FastAPI, path: str) -> list[str]:
 
 def _problem(status: int, detail: str, field: str = "") -> Response:
     return Response(problem(detail, field), status, media_type=JSON)
+
+
+class BodyRoute(APIRoute):
+    """A route of `endpoint(body)`, whose bytes are dropped as soon as they have been read.
+
+    FastAPI's own handler keeps them until the answer is there, which takes as long as judging does:
+    requests in flight would hold every text twice. Other endpoints stay FastAPI's.
+    """
+
+    def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        kinds = get_type_hints(endpoint)
+        if list(kinds) == ["body", "return"]:
+            self.app = _body_app(TypeAdapter(kinds["body"]), endpoint)
+
+
+def _body_app(shape: TypeAdapter[Any], endpoint: Endpoint) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
+            raise RequestValidationError(wrong) from None
+        response = await endpoint(checked)
+        await response(scope, receive, send)
+
+    return app
+
+
+def _parsed(body: bytes) -> Any:
+    """RequestValidationError for what is no JSON, HTTPException for what is no text."""
+    try:
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        del body  # a large one is not held beside what is made of it
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
+        raise RequestValidationError([wrong]) from None
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "the body cannot be read as JSON") from None
