@@ -6,7 +6,7 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
-    GET  /v1/judge      -> what the judge is and gives: see `bodies.Judge`
+    GET  /v1/judge      -> what the judge is and gives: see `bodies.JudgeDescription`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
@@ -65,14 +65,14 @@ from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judge
 
 T = TypeVar("T")
 R = TypeVar("R")
-JSON, TEXT = "application/json", "text/plain"
+JSON_TYPE, TEXT_TYPE = "application/json", "text/plain"
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 """By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
 making. The model itself is in the OpenAPI document by /readyz."""
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"content": {JSON: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
+    code: {"content": {JSON_TYPE: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
-Endpoint = Callable[..., Coroutine[Any, Any, Response]]
+RouteFunction = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class Service(FastAPI):
@@ -100,7 +100,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     app.router.responses.update(ERRORS)
 
     def answer(body: Any) -> Response:
-        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
+        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
 
     async def rate(candidates: Sequence[Candidate], view: View | None = None) -> list[Judgement]:
         def refusal(candidate: Candidate) -> Judgement | None:
@@ -124,22 +124,22 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         )
         return found
 
-    @app.post("/v1/score", response_model=bodies.Scored)
-    async def score(body: bodies.Candidates) -> Response:
+    @app.post("/v1/score", response_model=bodies.ScoreAnswer)
+    async def score(body: bodies.ScoreBody) -> Response:
         require_inputs(len(body.candidates) * client.critiques, "candidates")
         judgements = await rate(
             [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
         )
-        return answer(as_json(bodies.Scored(tuple(judgements))))
+        return answer(as_json(bodies.ScoreAnswer(tuple(judgements))))
 
-    @app.post("/v1/compare", response_model=bodies.Compared)
-    async def compare_pairs(body: bodies.Pairs) -> Response:
+    @app.post("/v1/compare", response_model=bodies.CompareAnswer)
+    async def compare_pairs(body: bodies.CompareBody) -> Response:
         asked = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
         found = await compare(asked, body.swap)
-        return answer(as_json(bodies.Compared(tuple(found))))
+        return answer(as_json(bodies.CompareAnswer(tuple(found))))
 
-    @app.post("/v1/best_of_n", response_model=bodies.Chosen)
-    async def best_of_n(body: bodies.Group) -> Response:
+    @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
+    async def best_of_n(body: bodies.BestOfNBody) -> Response:
         inputs = len(body.responses) * client.critiques
         require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
@@ -165,12 +165,12 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
         )
 
-    @app.get("/v1/judge", response_model=bodies.Judge)
+    @app.get("/v1/judge", response_model=bodies.JudgeDescription)
     async def name() -> Response:
         views = tuple(sorted(await client.views()))
         return answer(
             as_json(
-                bodies.Judge(
+                bodies.JudgeDescription(
                     client.backend.judge,
                     views,
                     client.preferred,
@@ -182,17 +182,17 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         )
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
-    async def judge(body: bodies.Items) -> Response:
+    async def judge(body: bodies.JudgeBody) -> Response:
         asked = [
             JudgeInput(i.query, tuple(i.responses), i.sample, i.direct, i.context)
             for i in body.items
         ]
         return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT: {}}}})
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT_TYPE: {}}}})
     async def show_metrics() -> Response:
         """Prometheus' text format."""
-        return Response(metrics.text(), media_type=f"{TEXT}; version=0.0.4; charset=utf-8")
+        return Response(metrics.text(), media_type=f"{TEXT_TYPE}; version=0.0.4; charset=utf-8")
 
     return app
 
@@ -257,15 +257,15 @@ def _add_probes(app: Service, client: RewardClient) -> None:
     @app.get("/healthz")
     async def alive() -> Response:
         """200 while this process answers at all."""
-        return Response('{"status": "ok"}', media_type=JSON)
+        return Response('{"status": "ok"}', media_type=JSON_TYPE)
 
     @app.get("/readyz", responses={503: {"model": bodies.Problem}})
     async def ready() -> Response:
         """200 while new work is taken and so many replicas could do it; 503 if none could."""
-        if app.guard.intake.draining:
+        if app.guard.admission.draining:
             return _problem(503, "this service is stopping")
         told = {"status": "ready", "replicas": await client.backend.check()}
-        return Response(json.dumps(told), media_type=JSON)
+        return Response(json.dumps(told), media_type=JSON_TYPE)
 
 
 def _tell_errors(app: Service) -> None:
@@ -311,7 +311,7 @@ def _methods(app: FastAPI, path: str) -> list[str]:
 
 
 def _problem(status: int, detail: str, field: str = "") -> Response:
-    return Response(problem(detail, field), status, media_type=JSON)
+    return Response(problem(detail, field), status, media_type=JSON_TYPE)
 
 
 class BodyRoute(APIRoute):
@@ -321,14 +321,14 @@ class BodyRoute(APIRoute):
     requests in flight would hold every text twice. Other endpoints stay FastAPI's.
     """
 
-    def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
+    def __init__(self, path: str, endpoint: RouteFunction, **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         kinds = get_type_hints(endpoint)
         if list(kinds) == ["body", "return"]:
             self.app = _body_app(TypeAdapter(kinds["body"]), endpoint)
 
 
-def _body_app(shape: TypeAdapter[Any], endpoint: Endpoint) -> ASGIApp:
+def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             checked = shape.validate_python(_parsed(await Request(scope, receive).body()))

@@ -53,7 +53,7 @@ class Limits:
 
 
 class Guard:
-    """An ASGI app around another. public: paths that need no token. intake: the requests under
+    """An ASGI app around another. public: paths that need no token. admission: the requests under
     way."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Guard:
             raise ConfigError("a reward service needs a token that is not empty")
         self._app, self._token, self._public = app, token.encode(), public
         self._metrics, self._limits = metrics, limits
-        self.intake = Intake(metrics, limits)
+        self.admission = Admission(metrics, limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,7 +78,7 @@ class Guard:
         headers = _headers(scope)
         request_id = new_request_id(headers.get("x-request-id", ""))
         before = REQUEST_ID.set(request_id)
-        answer = Answer(send, request_id, self._limits.retry_after_s)
+        answer = AnswerSender(send, request_id, self._limits.retry_after_s)
         try:
             await self._handle(scope, headers, receive, answer)
         except Refused as error:
@@ -104,7 +104,7 @@ class Guard:
             REQUEST_ID.reset(before)
 
     async def _handle(
-        self, scope: Scope, headers: dict[str, str], receive: Receive, answer: Answer
+        self, scope: Scope, headers: dict[str, str], receive: Receive, answer: AnswerSender
     ) -> None:
         if scope["path"] in self._public:
             await self._app(scope, receive, answer.send)
@@ -116,8 +116,8 @@ class Guard:
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, answer.send)
             return
-        with self.intake.admitted() as hold:
-            unread = await self.intake.body(headers.get("content-length", "0"), receive, hold)
+        with self.admission.admitted() as hold:
+            unread = await self.admission.body(headers.get("content-length", "0"), receive, hold)
             if unread is not None:
                 await self._work(scope, unread, receive, answer, deadline)
 
@@ -138,7 +138,7 @@ class Guard:
         scope: Scope,
         unread: deque[bytes],
         receive: Receive,
-        answer: Answer,
+        answer: AnswerSender,
         deadline: float,
     ) -> None:
         """Run the app on a body that has arrived, of which nothing is kept here; stop it at the
@@ -162,23 +162,23 @@ class Guard:
         limit = answer.limit = asyncio.timeout(left)
         try:
             async with limit:
-                self.intake.working.add(limit)
+                self.admission.working.add(limit)
                 await self._app(scope, replay, answer.send)
         except TimeoutError:
             if not limit.expired():
                 raise
             if gone.done():
                 return
-            if self.intake.over:
+            if self.admission.over:
                 raise Refused(503, STOPPING) from None
             raise Refused(504, f"no answer within {left:.3g} s") from None
         finally:
-            self.intake.working.discard(limit)
+            self.admission.working.discard(limit)
             gone.remove_done_callback(hung_up)
             gone.cancel()
 
 
-class Intake:
+class Admission:
     """Requests in flight. draining: once set, new ones are refused. over: set when a drain has run
     out of time, and those still in flight are refused. working: their time limits."""
 
@@ -260,7 +260,7 @@ class Intake:
                 return chunks
 
 
-class Answer:
+class AnswerSender:
     """The sending side of one request: adds the headers that every answer has.
 
     limit: until when the answer must begin; once it has, it takes as long as it takes.

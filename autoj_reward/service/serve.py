@@ -151,7 +151,7 @@ class Edge:
 
     def drain(self) -> None:
         """Take no new connection, answer what is under way, then end. From any thread."""
-        self.app.guard.intake.draining = self.server.should_exit = True
+        self.app.guard.admission.draining = self.server.should_exit = True
 
     def stop(self) -> None:
         """Drain; called again, wait for nothing in flight. A signal's handler may call it."""
@@ -186,7 +186,7 @@ def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=drain_s + REFUSE_S,
     )
-    stopping = partial(guard.intake.drain, drain_s)
+    stopping = partial(guard.admission.drain, drain_s)
     return EdgeServer(options, Connections(listening, most), stopping)
 
 

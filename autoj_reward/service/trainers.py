@@ -32,7 +32,7 @@ from autoj_reward.config import RewardConfig
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models import critiques_of
-from autoj_reward.service.bodies import MAX_INPUTS, Body, Text, Turns, require_inputs
+from autoj_reward.service.bodies import MAX_INPUTS, Body, ChatMessages, Text, require_inputs
 from autoj_reward.service.gateway import in_address
 from autoj_reward.trainer.failures import Budgets, FailureBudget, budgets_of
 from autoj_reward.trainer.numbers import numbers
@@ -55,7 +55,7 @@ RANKED = {Verdict.FIRST: 3.0, Verdict.SECOND: 4.0}
 """Of equal scores, whom the judge's comparison calls better."""
 
 
-class Query(BaseModel):
+class GetRewardBody(BaseModel):
     """The body of POST /get_reward. Its lists are as long as each other. labels: the
     references, for a judge that shows one."""
 
@@ -64,7 +64,7 @@ class Query(BaseModel):
     labels: list[Any] | None = None
 
 
-class Said(Body):
+class RewardBody(Body):
     """The body of POST /reward.
 
     prompt: a text, with a chat template or without, or the messages of a conversation. response:
@@ -72,7 +72,7 @@ class Said(Body):
     metadata: other context by name, as slime's samples have it.
     """
 
-    prompt: Text | Turns
+    prompt: Text | ChatMessages
     response: Text
     label: Any = None
     metadata: dict[str, Any] | None = None
@@ -82,7 +82,7 @@ class ResponsesBody(BaseModel):
     """The body of POST /v1/responses. What samples a model, such as `temperature`, is accepted and
     not used: the service's own judge decides."""
 
-    input: Text | Turns
+    input: Text | ChatMessages
     metadata: dict[str, Text] | None = None
 
 
@@ -127,11 +127,13 @@ def run_name(authorization: str, header: str = "") -> str:
     return (header or in_address(authorization)[0])[:80]
 
 
-Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
+JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 """Takes note of judgements, each with the responses it is of."""
 
 
-def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
+def add_routes(
+    app: FastAPI, model: RewardModel, judged: JudgementObserver = lambda found: None
+) -> None:
     """The routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
     runs = Runs(model.config)
@@ -153,7 +155,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             judged((reward.judgement, (c.response,)) for c, reward in model.recent())
 
     @app.post("/get_reward")
-    async def batch(body: Query, request: Request) -> dict[str, Any]:
+    async def batch(body: GetRewardBody, request: Request) -> dict[str, Any]:
         """Whole batches, single rows, and the empty ones that OpenRLHF sends to every address but
         the first."""
         if len(body.prompts) != len(body.query):
@@ -169,7 +171,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             return await get_reward(model, body.query, body.prompts, body.labels, budgets(request))
 
     @app.post("/reward")
-    async def one(body: Said, request: Request) -> float:
+    async def one(body: RewardBody, request: Request) -> float:
         """The reward of one response."""
         row = {**(body.metadata or {}), "label": body.label}
         with answering():
