@@ -18,7 +18,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import Limits
 from autoj_reward.types import Candidate, Outcome
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ HOURS = 6 * 3600.0
 DATED = {
     "autoj_reward/journal/__init__.py",
     "autoj_reward/collect/answers.py",
-    "autoj_reward/service/genrm.py",
+    "autoj_reward/service/trainers.py",
     "autoj_reward/io/http.py",
     "autoj_reward/models/identity.py",
     "autoj_reward/watch/answers.py",

@@ -33,7 +33,7 @@ from autoj_reward.evaluate.config import (
 )
 from autoj_reward.formats.schema import load_any_format
 from autoj_reward.scenarios.criteria_file import read_criteria
-from autoj_reward.service.server import EdgeConfig
+from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
 from experiments.compare.ablation.config import RewardAblationConfig

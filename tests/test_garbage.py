@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 
+from starlette.types import ASGIApp, Message, Scope
+
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
@@ -13,16 +15,15 @@ from autoj_reward.garbage import LOOK_AFTER, seldom_collected
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
-from autoj_reward.service.responses import App, Message
 from experiments.faults.chaos.server import HEADERS, TOKEN
 
 
-async def asked(app: App, response: str) -> int:
+async def asked(app: ASGIApp, response: str) -> int:
     """The status of a request to rate a response, without a socket, by a caller that stays."""
     body = json.dumps({"candidates": [{"query": "Why?", "response": response}]}).encode()
     sent = HEADERS | {"Content-Length": str(len(body)), "Content-Type": "application/json"}
     headers = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
-    scope: Message = {"type": "http", "method": "POST", "path": "/v1/score", "headers": headers}
+    scope: Scope = {"type": "http", "method": "POST", "path": "/v1/score", "headers": headers}
     scope.update({"query_string": b"", "root_path": "", "http_version": "1.1", "scheme": "http"})
     messages: list[Message] = [{"type": "http.request", "body": body}]
     statuses: list[int] = []

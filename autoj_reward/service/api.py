@@ -6,7 +6,7 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
-    GET  /v1/judge      -> what the judge is and gives: see `bodies.Judge`
+    GET  /v1/judge      -> what the judge is and gives: see `bodies.JudgeDescription`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
                         -> one JSON line an input, as each is done: {"index", "judgement"}; or
@@ -19,27 +19,30 @@ no journal and coalesces nothing, and would be one more process and one more cop
 Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
 
 `context`, which may be left out, holds named texts such as a reference; the judge's format says
-which it shows. A text that cannot be judged costs its own input: see `refusal.py`. `/v1/judge` is
-for other RewardClients: nothing there decides how long to wait or what to retry, since the asking
-side does, as it does for Ray. See `guard.py` for token, limits and deadlines.
+which it shows. A text that cannot be judged costs its own input. `/v1/judge` is for other
+RewardClients: nothing there decides how long to wait or what to retry, since the asking side does,
+as it does for Ray. See `gateway.py` for token, limits and deadlines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.client.remote import JUDGE_HEADER, unfit
 from autoj_reward.config import View
 from autoj_reward.errors import (
     AutojError,
@@ -55,21 +58,21 @@ from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.aggregate import swap_consistent
 from autoj_reward.questions.choose import choose
 from autoj_reward.service import bodies
-from autoj_reward.service.guard import Guard
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.bodies import problem, require_inputs
+from autoj_reward.service.gateway import LINES, Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.refusal import answered, refused, require_inputs
-from autoj_reward.service.responses import LINES, Message, Receive, Send, problem
-from autoj_reward.service.routes import BodyRoute
-from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
 
-JSON, TEXT = "application/json", "text/plain"
+T = TypeVar("T")
+R = TypeVar("R")
+JSON_TYPE, TEXT_TYPE = "application/json", "text/plain"
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 """By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
 making. The model itself is in the OpenAPI document by /readyz."""
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"content": {JSON: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
+    code: {"content": {JSON_TYPE: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
+RouteFunction = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class Service(FastAPI):
@@ -97,46 +100,46 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     app.router.responses.update(ERRORS)
 
     def answer(body: Any) -> Response:
-        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON)
+        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
 
     async def rate(candidates: Sequence[Candidate], view: View | None = None) -> list[Judgement]:
         def refusal(candidate: Candidate) -> Judgement | None:
             texts = (candidate.query, candidate.response, *candidate.context.values())
-            return refused(texts, client.backend.judge)
+            return _refused(texts, client.backend.judge)
 
-        judgements = await answered(candidates, refusal, partial(client.rate, view=view))
+        judgements = await _answered(candidates, refusal, partial(client.rate, view=view))
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated(candidates, judgements)
         return judgements
 
     async def compare(pairs: Sequence[Contest], swap: bool = True) -> list[Comparison]:
         def refusal(pair: Contest) -> Comparison | None:
-            own = refused((*pair[:3], *pair.context.values()), client.backend.judge)
+            own = _refused((*pair[:3], *pair.context.values()), client.backend.judge)
             return swap_consistent(own, own if swap else None) if own else None
 
-        found = await answered(pairs, refusal, partial(client.compare, swap=swap))
+        found = await _answered(pairs, refusal, partial(client.compare, swap=swap))
         metrics.compared(found)
         metrics.judged(
             (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
         )
         return found
 
-    @app.post("/v1/score", response_model=bodies.Scored)
-    async def score(body: bodies.Candidates) -> Response:
+    @app.post("/v1/score", response_model=bodies.ScoreAnswer)
+    async def score(body: bodies.ScoreBody) -> Response:
         require_inputs(len(body.candidates) * client.critiques, "candidates")
         judgements = await rate(
             [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
         )
-        return answer(as_json(bodies.Scored(tuple(judgements))))
+        return answer(as_json(bodies.ScoreAnswer(tuple(judgements))))
 
-    @app.post("/v1/compare", response_model=bodies.Compared)
-    async def compare_pairs(body: bodies.Pairs) -> Response:
+    @app.post("/v1/compare", response_model=bodies.CompareAnswer)
+    async def compare_pairs(body: bodies.CompareBody) -> Response:
         asked = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
         found = await compare(asked, body.swap)
-        return answer(as_json(bodies.Compared(tuple(found))))
+        return answer(as_json(bodies.CompareAnswer(tuple(found))))
 
-    @app.post("/v1/best_of_n", response_model=bodies.Chosen)
-    async def best_of_n(body: bodies.Group) -> Response:
+    @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
+    async def best_of_n(body: bodies.BestOfNBody) -> Response:
         inputs = len(body.responses) * client.critiques
         require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
@@ -162,12 +165,12 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
         )
 
-    @app.get("/v1/judge", response_model=bodies.Judge)
+    @app.get("/v1/judge", response_model=bodies.JudgeDescription)
     async def name() -> Response:
         views = tuple(sorted(await client.views()))
         return answer(
             as_json(
-                bodies.Judge(
+                bodies.JudgeDescription(
                     client.backend.judge,
                     views,
                     client.preferred,
@@ -179,19 +182,36 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         )
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
-    async def judge(body: bodies.Items) -> Response:
+    async def judge(body: bodies.JudgeBody) -> Response:
         asked = [
             JudgeInput(i.query, tuple(i.responses), i.sample, i.direct, i.context)
             for i in body.items
         ]
         return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT: {}}}})
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT_TYPE: {}}}})
     async def show_metrics() -> Response:
         """Prometheus' text format."""
-        return Response(metrics.text(), media_type=f"{TEXT}; version=0.0.4; charset=utf-8")
+        return Response(metrics.text(), media_type=f"{TEXT_TYPE}; version=0.0.4; charset=utf-8")
 
     return app
+
+
+def _refused(texts: Iterable[str], judge: str) -> Judgement | None:
+    """The judgement of an input whose texts are unfit for a service, None of any other."""
+    reason = unfit(texts)
+    return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=judge) if reason else None
+
+
+async def _answered(
+    items: Sequence[T],
+    refusal: Callable[[T], R | None],
+    ask: Callable[[list[T]], Awaitable[Sequence[R]]],
+) -> list[R]:
+    """One answer an item, in order: its refusal if it has one, else what `ask` says of it."""
+    found = [refusal(item) for item in items]
+    rest = iter(await ask([i for i, own in zip(items, found, strict=True) if own is None]))
+    return [next(rest) if own is None else own for own in found]
 
 
 class _Lines(StreamingResponse):
@@ -202,7 +222,7 @@ class _Lines(StreamingResponse):
         super().__init__(lines, headers=headers, media_type=LINES)
         self._lines = lines
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._lines):
             await self.stream_response(send)
 
@@ -216,7 +236,7 @@ async def _lines(
 
     asked = []
     for index, item in enumerate(items):
-        if own := refused(item.untrusted, client.backend.judge):
+        if own := _refused(item.untrusted, client.backend.judge):
             yield line(index, own)
         else:
             asked.append(index)
@@ -237,15 +257,15 @@ def _add_probes(app: Service, client: RewardClient) -> None:
     @app.get("/healthz")
     async def alive() -> Response:
         """200 while this process answers at all."""
-        return Response('{"status": "ok"}', media_type=JSON)
+        return Response('{"status": "ok"}', media_type=JSON_TYPE)
 
     @app.get("/readyz", responses={503: {"model": bodies.Problem}})
     async def ready() -> Response:
         """200 while new work is taken and so many replicas could do it; 503 if none could."""
-        if app.guard.intake.draining:
+        if app.guard.admission.draining:
             return _problem(503, "this service is stopping")
         told = {"status": "ready", "replicas": await client.backend.check()}
-        return Response(json.dumps(told), media_type=JSON)
+        return Response(json.dumps(told), media_type=JSON_TYPE)
 
 
 def _tell_errors(app: Service) -> None:
@@ -291,4 +311,45 @@ def _methods(app: FastAPI, path: str) -> list[str]:
 
 
 def _problem(status: int, detail: str, field: str = "") -> Response:
-    return Response(problem(detail, field), status, media_type=JSON)
+    return Response(problem(detail, field), status, media_type=JSON_TYPE)
+
+
+class BodyRoute(APIRoute):
+    """A route of `endpoint(body)`, whose bytes are dropped as soon as they have been read.
+
+    FastAPI's own handler keeps them until the answer is there, which takes as long as judging does:
+    requests in flight would hold every text twice. Other endpoints stay FastAPI's.
+    """
+
+    def __init__(self, path: str, endpoint: RouteFunction, **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        kinds = get_type_hints(endpoint)
+        if list(kinds) == ["body", "return"]:
+            self.app = _body_app(TypeAdapter(kinds["body"]), endpoint)
+
+
+def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
+            raise RequestValidationError(wrong) from None
+        response = await endpoint(checked)
+        await response(scope, receive, send)
+
+    return app
+
+
+def _parsed(body: bytes) -> Any:
+    """RequestValidationError for what is no JSON, HTTPException for what is no text."""
+    try:
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        del body  # a large one is not held beside what is made of it
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
+        raise RequestValidationError([wrong]) from None
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "the body cannot be read as JSON") from None

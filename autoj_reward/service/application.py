@@ -26,9 +26,8 @@ from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.service.api import make_app
-from autoj_reward.service.guard import Guard
-from autoj_reward.service.intake import Limits
-from autoj_reward.service.token import kept_token
+from autoj_reward.service.gateway import Guard, Limits
+from autoj_reward.service.serve import kept_token
 
 
 class ApplicationConfig(Block):

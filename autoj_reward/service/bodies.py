@@ -1,10 +1,12 @@
-"""What the HTTP edge reads and writes: request bodies with their limits, shapes of answers."""
+"""What the HTTP edge reads and writes: request bodies with their limits, answers and errors."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -17,13 +19,27 @@ from pydantic import (
 
 from autoj_reward.config import TieBreak, View, ViewOrAuto
 from autoj_reward.context import NAME, NOTHING, OWN, Context
-from autoj_reward.conversation import MAX_TURNS, BadMessages, before_response, plain, turns_of
-from autoj_reward.conversation import Turn as Said
+from autoj_reward.conversation import (
+    MAX_TURNS,
+    BadMessages,
+    Turn,
+    before_response,
+    plain,
+    turns_of,
+)
+from autoj_reward.logs import REQUEST_ID
 from autoj_reward.types import Comparison, Judgement, Selection
 
 MAX_INPUTS = 1024
 """Judge inputs of one request: each critique of a candidate, each order of a pair, those that break
 ties included."""
+
+
+def require_inputs(count: int, field: str) -> None:
+    """RequestValidationError for more judge inputs than one request may cost."""
+    if count > MAX_INPUTS:
+        told = f"{count} judge inputs: a request may cost {MAX_INPUTS}"
+        raise RequestValidationError([{"type": "too_long", "loc": ("body", field), "msg": told}])
 
 
 def _text(value: Any) -> str:
@@ -42,7 +58,7 @@ def _context(value: Any) -> Context:
     return Context({name: _text(text) for name, text in value.items()})
 
 
-Known = Annotated[
+ContextField = Annotated[
     Context,
     PlainValidator(_context),
     WithJsonSchema(
@@ -63,35 +79,35 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Part(BaseModel):
+class MessagePart(BaseModel):
     """A part of a message. Those that are text are read."""
 
     type: Text
     text: Text = ""
 
 
-class Turn(BaseModel):
+class ChatMessage(BaseModel):
     """One message of a conversation. content: text, or parts of which the text ones are read.
     tool_calls: as chat completions have them."""
 
     role: Text
-    content: Text | list[Part] | None = None
+    content: Text | list[MessagePart] | None = None
     tool_calls: list[dict[str, Any]] | None = None
 
 
-Turns = Annotated[list[Turn], Field(min_length=1, max_length=MAX_TURNS)]
+ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_TURNS)]
 """The messages of a conversation."""
 
 
-class Asked(Body):
-    """What responses answer: a query, or the messages of a conversation up to them."""
+class PromptFields(Body):
+    """The prompt of responses: a query, or the messages of a conversation up to them."""
 
     query: Text = ""
-    messages: Turns | None = None
-    context: Known = NOTHING
+    messages: ChatMessages | None = None
+    context: ContextField = NOTHING
 
     @model_validator(mode="after")
-    def _either(self) -> Asked:
+    def _either(self) -> PromptFields:
         if (self.messages is None) != ("query" in self.model_fields_set):
             raise ValueError("give either query or messages")
         if self.messages is not None:
@@ -103,11 +119,11 @@ class Asked(Body):
         return self
 
     @staticmethod
-    def _turns(messages: list[dict[str, Any]]) -> tuple[Said, ...]:
+    def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
         return before_response(messages, answered=True)[0]
 
 
-class Item(Asked):
+class JudgeItem(PromptFields):
     """One judge input: one response to rate, or two to compare in this order. direct: read only
     the rating slot right after the prompt. Turns may be in any order."""
 
@@ -116,49 +132,49 @@ class Item(Asked):
     direct: bool = False
 
     @model_validator(mode="after")
-    def _one(self) -> Item:
+    def _one(self) -> JudgeItem:
         if self.direct and len(self.responses) != 1:
             raise ValueError("direct reads the rating of one response: leave it out for two")
         return self
 
     @staticmethod
-    def _turns(messages: list[dict[str, Any]]) -> tuple[Said, ...]:
+    def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
         return turns_of(messages)
 
 
-class Items(Body):
+class JudgeBody(Body):
     """The body of POST /v1/judge."""
 
-    items: list[Item] = Field(min_length=1, max_length=MAX_INPUTS)
+    items: list[JudgeItem] = Field(min_length=1, max_length=MAX_INPUTS)
 
 
-class Response(Asked):
+class ScoreItem(PromptFields):
     """One response to one query."""
 
     response: Text
 
 
-class Candidates(Body):
+class ScoreBody(Body):
     """The body of POST /v1/score."""
 
-    candidates: list[Response] = Field(min_length=1, max_length=MAX_INPUTS)
+    candidates: list[ScoreItem] = Field(min_length=1, max_length=MAX_INPUTS)
 
 
-class Pair(Asked):
+class CompareItem(PromptFields):
     """Two responses to one query."""
 
     first: Text
     second: Text
 
 
-class Pairs(Body):
+class CompareBody(Body):
     """The body of POST /v1/compare. swap: judge both orders."""
 
-    pairs: list[Pair] = Field(min_length=1, max_length=MAX_INPUTS // 2)
+    pairs: list[CompareItem] = Field(min_length=1, max_length=MAX_INPUTS // 2)
     swap: bool = True
 
 
-class Group(Asked):
+class BestOfNBody(PromptFields):
     """The body of POST /v1/best_of_n.
 
     policy_logprobs: natural log of each response's probability under the policy.
@@ -174,7 +190,7 @@ class Group(Asked):
     )
 
     @model_validator(mode="after")
-    def _as_many(self) -> Group:
+    def _as_many(self) -> BestOfNBody:
         if self.policy_logprobs is not None and len(self.policy_logprobs) != len(self.responses):
             raise ValueError(
                 f"policy_logprobs has {len(self.policy_logprobs)} entries for "
@@ -184,7 +200,7 @@ class Group(Asked):
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class JudgeDescription:
     """The answer of GET /v1/judge.
 
     judge: the fingerprint. views: the numbers that the judge gives. view: the one that its entry
@@ -202,21 +218,21 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoreAnswer:
     """The answer of POST /v1/score: one judgement a candidate, in order."""
 
     judgements: tuple[Judgement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class CompareAnswer:
     """The answer of POST /v1/compare: one comparison a pair, in order."""
 
     comparisons: tuple[Comparison, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class BestOfNAnswer:
     """The answer of POST /v1/best_of_n: the choice, and one judgement a response, in order."""
 
     selection: Selection
@@ -231,3 +247,17 @@ class Problem:
     detail: str
     field: str
     request_id: str
+
+
+def problem(detail: str, field: str) -> bytes:
+    """The body of an error: see `Problem`."""
+    told = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
+    return json.dumps(told).encode()
+
+
+class Refused(Exception):
+    """A request that ends here, with the status and what its caller is told."""
+
+    def __init__(self, status: int, detail: str, field: str = "") -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.field = status, detail, field

@@ -21,7 +21,7 @@ from autoj_reward.logs import LOG
 from autoj_reward.questions.tie_break import tied_pairs
 from autoj_reward.types import Candidate, Comparison, GroupKey, Judgement, Outcome, Usage, group_key
 
-SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
 
 
@@ -48,7 +48,7 @@ class Metrics:
             "autoj_request_seconds",
             "Seconds from a request's first byte to its answer's last.",
             ["route"],
-            buckets=SECONDS,
+            buckets=BUCKETS_S,
             registry=r,
         )
         self.in_flight = Gauge("autoj_requests_in_flight", "Requests under way.", registry=r)
@@ -64,13 +64,13 @@ class Metrics:
         self._inside = Histogram(
             "autoj_judgement_seconds",
             "Seconds of a judgement in its engine, without its wait for it.",
-            buckets=SECONDS,
+            buckets=BUCKETS_S,
             registry=r,
         )
         self._queued = Histogram(
             "autoj_judgement_queue_seconds",
             "Seconds that a judgement waited for a place in its engine.",
-            buckets=SECONDS,
+            buckets=BUCKETS_S,
             registry=r,
         )
         self._pairs = Counter("autoj_rated_pairs", "Pairs rated within one group.", registry=r)

@@ -6,7 +6,7 @@ counted a chunk at a time, in time linear in its length, and refused at the firs
 
 from __future__ import annotations
 
-from autoj_reward.service.responses import Refused
+from autoj_reward.service.bodies import Refused
 
 MAX_VALUES = 2**17
 """Values and names of one text, closing brackets included: 128 for each of 1,024 judge inputs."""

@@ -2,45 +2,60 @@
 
     POST /reward      {"prompt", "response", "label"?, "metadata"?} -> a number
     POST /get_reward  {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
-    POST /v1/responses  as NeMo Gym's genrm_compare asks: see `genrm.py`
+    POST /v1/responses  two responses, as NeMo Gym's genrm_compare asks about them
 
 A judgement that fails gets the fallback of the service's `reward.failures`, until the budget of the
 run that asks is spent. The training runs that share a service have a budget each.
+
+Gym takes the judge in the place of its model, and posts the Responses API: `input` is the
+conversation, and `metadata` holds response_1 and response_2; a GenRM's chat template has them as
+the last messages, under roles of these names, and both are read. The answer's text is
+{"score_1": 1..5, "score_2": 1..5, "ranking": 1..6}.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import uuid4
 
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
+from autoj_reward.client.client import RewardClient
 from autoj_reward.config import RewardConfig
+from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models import critiques_of
-from autoj_reward.service import genrm
-from autoj_reward.service.bodies import MAX_INPUTS, Body, Text, Turns
-from autoj_reward.service.refusal import require_inputs
-from autoj_reward.service.token import in_address
+from autoj_reward.service.bodies import MAX_INPUTS, Body, ChatMessages, Text, require_inputs
+from autoj_reward.service.gateway import in_address
 from autoj_reward.trainer.failures import Budgets, FailureBudget, budgets_of
 from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import mappings
-from autoj_reward.types import Judgement
+from autoj_reward.trainer.text import candidate, mappings
+from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
 RUN_HEADER = "x-run"
 RUNS = 256
 """Runs whose failures are remembered; those that asked longest ago are forgotten first."""
 OVER_S = 60.0
 """A refused run that has not asked for so many seconds is over: who asks by its name is new."""
+ROLES = ("response_1", "response_2")
+SCORE_RANGE = (1.0, 5.0)
+"""The worst and the best score."""
+UNDECIDED = 3.5
+"""The middle of the ranking, which is 1 where the first is much better, and 6 where the second."""
+RANKED = {Verdict.FIRST: 3.0, Verdict.SECOND: 4.0}
+"""Of equal scores, whom the judge's comparison calls better."""
 
 
-class Query(BaseModel):
+class GetRewardBody(BaseModel):
     """The body of POST /get_reward. Its lists are as long as each other. labels: the
     references, for a judge that shows one."""
 
@@ -49,7 +64,7 @@ class Query(BaseModel):
     labels: list[Any] | None = None
 
 
-class Said(Body):
+class RewardBody(Body):
     """The body of POST /reward.
 
     prompt: a text, with a chat template or without, or the messages of a conversation. response:
@@ -57,10 +72,18 @@ class Said(Body):
     metadata: other context by name, as slime's samples have it.
     """
 
-    prompt: Text | Turns
+    prompt: Text | ChatMessages
     response: Text
     label: Any = None
     metadata: dict[str, Any] | None = None
+
+
+class ResponsesBody(BaseModel):
+    """The body of POST /v1/responses. What samples a model, such as `temperature`, is accepted and
+    not used: the service's own judge decides."""
+
+    input: Text | ChatMessages
+    metadata: dict[str, Text] | None = None
 
 
 class RunBudget(FailureBudget):
@@ -104,11 +127,13 @@ def run_name(authorization: str, header: str = "") -> str:
     return (header or in_address(authorization)[0])[:80]
 
 
-Judged = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
+JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 """Takes note of judgements, each with the responses it is of."""
 
 
-def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: None) -> None:
+def add_routes(
+    app: FastAPI, model: RewardModel, judged: JudgementObserver = lambda found: None
+) -> None:
     """The routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
     runs = Runs(model.config)
@@ -130,7 +155,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             judged((reward.judgement, (c.response,)) for c, reward in model.recent())
 
     @app.post("/get_reward")
-    async def batch(body: Query, request: Request) -> dict[str, Any]:
+    async def batch(body: GetRewardBody, request: Request) -> dict[str, Any]:
         """Whole batches, single rows, and the empty ones that OpenRLHF sends to every address but
         the first."""
         if len(body.prompts) != len(body.query):
@@ -146,7 +171,7 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             return await get_reward(model, body.query, body.prompts, body.labels, budgets(request))
 
     @app.post("/reward")
-    async def one(body: Said, request: Request) -> float:
+    async def one(body: RewardBody, request: Request) -> float:
         """The reward of one response."""
         row = {**(body.metadata or {}), "label": body.label}
         with answering():
@@ -156,7 +181,65 @@ def add_routes(app: FastAPI, model: RewardModel, judged: Judged = lambda found: 
             return number
 
     @app.post("/v1/responses")
-    async def pair(body: genrm.Asked, request: Request) -> dict[str, Any]:
+    async def pair(body: ResponsesBody, request: Request) -> dict[str, Any]:
         """Scores of two responses."""
         with answering():
-            return await genrm.answer(model, body, budgets(request))
+            return await _compared(model, body, budgets(request))
+
+
+async def _compared(
+    model: RewardModel, asked: ResponsesBody, budgets: Budgets | None
+) -> dict[str, Any]:
+    """A response object of the Responses API. A judgement that fails has the middle of the scale;
+    raises BudgetExceeded, and InputError for a body without two responses or with a principle."""
+    candidates = _two_candidates(asked)
+    rewards = await model.rewards(candidates, budgets)
+    middle = model.parts.middle
+    shares = [model.parts.share(middle if r.raw is None else r.raw) for r in rewards]
+    low, high = SCORE_RANGE
+    scores = [low + (high - low) * share for share in shares]
+    ranking = UNDECIDED - 2.5 * (shares[0] - shares[1])
+    if shares[0] == shares[1]:
+        ranking = await _ranking(model, *candidates)
+    return _response_object({"score_1": scores[0], "score_2": scores[1], "ranking": ranking})
+
+
+def _two_candidates(asked: ResponsesBody) -> list[Candidate]:
+    """The two responses to what was asked."""
+    told = asked.metadata or {}
+    if told.get("principle"):
+        raise InputError("this judge has its own criteria: set use_principle to false")
+    turns = [] if isinstance(asked.input, str) else mappings(asked.input)
+    said = {t["role"]: content_text(t) for t in turns if t["role"] in ROLES} | told
+    if any(role not in said for role in ROLES):
+        raise InputError("two responses are compared: metadata.response_1 and metadata.response_2")
+    own = [turn for turn in turns if turn["role"] not in ROLES]
+    prompt = asked.input if isinstance(asked.input, str) else own
+    return [candidate(prompt, said[role]) for role in ROLES]
+
+
+async def _ranking(model: RewardModel, one: Candidate, other: Candidate) -> float:
+    async def compared(client: RewardClient) -> float:
+        if not client.compares:
+            return UNDECIDED
+        contest = Contest(one.query, one.response, other.response, one.context)
+        [found] = await client.compare([contest])
+        return RANKED.get(found.verdict, UNDECIDED)
+
+    return await asyncio.wrap_future(model.run(compared))
+
+
+def _response_object(scores: dict[str, float]) -> dict[str, Any]:
+    text = {"type": "output_text", "text": json.dumps(scores), "annotations": []}
+    message = {"type": "message", "role": "assistant", "status": "completed", "content": [text]}
+    return {
+        "id": f"resp_{uuid4().hex}",
+        "object": "response",
+        "created_at": time.time(),
+        "model": "autoj-reward",
+        "status": "completed",
+        "output": [message | {"id": f"msg_{uuid4().hex}"}],
+        "parallel_tool_calls": False,
+        "tool_choice": "none",
+        "tools": [],
+    }

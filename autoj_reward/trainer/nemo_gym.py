@@ -9,7 +9,7 @@
 A failed judgement is the configured fallback in a masked row, which trainers leave out: Gym's own
 JudgeError would make its reward 0.0, which NeMo RL counts in the group's mean all the same. Set
 AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`) that names a running service.
-Gym's `genrm_compare` asks such a service itself: see `service/genrm.py`.
+Gym's `genrm_compare` asks such a service itself: see `service/trainers.py`.
 """
 
 from __future__ import annotations

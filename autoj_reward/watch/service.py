@@ -17,10 +17,9 @@ from fastapi import FastAPI, Request, Response
 from autoj_reward.errors import InputError
 from autoj_reward.logs import LOG
 from autoj_reward.service.connections import EdgeServer, places
-from autoj_reward.service.guard import Guard
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.server import listen, server_of
+from autoj_reward.service.serve import listen, server_of
 from autoj_reward.watch.answers import Answers, as_text
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run

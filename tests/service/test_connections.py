@@ -20,7 +20,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.service import connections
 from autoj_reward.service.api import Service
 from autoj_reward.service.connections import Connections, Watched, places
-from autoj_reward.service.server import listen, server_of
+from autoj_reward.service.serve import listen, server_of
 from tests.service.test_edge import HEADERS, SCORE, Stub, made, metric, until
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

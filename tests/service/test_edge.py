@@ -30,7 +30,7 @@ from autoj_reward.logs import JsonLines
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import bodies
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.service.intake import Limits
+from autoj_reward.service.gateway import Limits
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
 
 HEADERS = {"Authorization": "Bearer secret"}
@@ -232,7 +232,7 @@ def test_probes() -> None:
         assert call("GET", "/healthz", headers={}).status_code == 200
         ready = call("GET", "/readyz", headers={})
         assert ready.status_code == 200 and ready.json() == {"status": "ready", "replicas": 3}
-        app.guard.intake.draining = True
+        app.guard.admission.draining = True
         assert call("GET", "/healthz", headers={}).status_code == 200
         for answer in (call("GET", "/readyz"), call("POST", "/v1/score", json=SCORE)):
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
@@ -642,11 +642,11 @@ def test_poison_behind_http_is_asked_for_twice_and_busy_services_until_they_answ
         lost = await client.rate([Candidate("q", "error")])
         assert lost[0].outcome is Outcome.UNAVAILABLE and "it may kill them" in lost[0].reason
         assert stub.begun == 2
-        app.guard.intake.draining = True
+        app.guard.admission.draining = True
         waiting = asyncio.create_task(client.rate([Candidate("q", "four")]))
         await asyncio.sleep(0.5)
         assert not waiting.done() and stub.begun == 2
-        app.guard.intake.draining = False
+        app.guard.admission.draining = False
         assert [j.view("rating") for j in await waiting] == [4]
         await backend.close()
 

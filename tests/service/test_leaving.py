@@ -17,7 +17,7 @@ import pytest
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig
 from autoj_reward.errors import EngineUnavailable
-from autoj_reward.service.server import EdgeConfig, listen, make_edge
+from autoj_reward.service.serve import EdgeConfig, listen, make_edge
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
 from tests.service.test_edge import HEADERS, SCORE, Stub, made, metric, serving, until

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.service import nesting
+from autoj_reward.service.bodies import Refused
 from autoj_reward.service.nesting import MAX_DEPTH, MAX_VALUES, Nesting
-from autoj_reward.service.responses import Refused
 
 MARKS = st.text(alphabet='ab"\\[]{},: é', max_size=12)
 VALUES = st.recursive(

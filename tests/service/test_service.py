@@ -21,7 +21,7 @@ from autoj_reward.config import RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.journal import Journal
 from autoj_reward.service import serve
-from autoj_reward.service.server import listen
+from autoj_reward.service.serve import listen
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 

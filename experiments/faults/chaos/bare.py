@@ -18,7 +18,7 @@ from fastapi import FastAPI, Response
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
-from autoj_reward.service.bodies import Candidates
+from autoj_reward.service.bodies import ScoreBody
 from autoj_reward.types import JudgeInput
 
 
@@ -27,7 +27,7 @@ def make_app(judge: JudgeConfig) -> FastAPI:
     app, replica = FastAPI(), JudgeReplica(make_judge(judge))
 
     @app.post("/v1/score")
-    async def score(body: Candidates) -> Response:
+    async def score(body: ScoreBody) -> Response:
         items = [JudgeInput(c.query, (c.response,)) for c in body.candidates]
         found = dict([answer async for answer in replica.stream(items)])
         told = {"judgements": [asdict(found[n]) for n in range(len(items))]}

@@ -15,7 +15,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.service.api import make_app
-from autoj_reward.service.server import listen
+from autoj_reward.service.serve import listen
 from experiments.speed.throughput.bare import BareEngine
 from experiments.speed.throughput.config import ThroughputConfig
 from experiments.speed.throughput.tables import against, median_s, told

@@ -1,0 +1,345 @@
+"""The gateway before the HTTP app: token, limits, deadline, disconnects, request ids, one log line.
+
+Plain ASGI, since all of it must hold before a body is read or parsed and for every route alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from autoj_reward.errors import ConfigError
+from autoj_reward.logs import LOG, REQUEST, REQUEST_ID, new_request_id
+from autoj_reward.service.bodies import Refused, problem
+from autoj_reward.service.metrics import Metrics
+from autoj_reward.service.nesting import Nesting
+
+PUBLIC = ("/healthz", "/readyz", "/openapi.json")
+"""Need no token: probes cannot carry one, and these tell nothing of what is judged."""
+DEADLINE_HEADER = "x-deadline-s"
+CLIENT_GONE = 499
+"""The status logged for a caller that hung up; nobody receives it."""
+STOPPING = "this service is stopping"
+LINES = "application/x-ndjson"
+Hold = Callable[[int], None]
+"""Counts so many more bytes of a body, or refuses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one service takes on.
+
+    body, bodies: bytes of one request's body, and of all that are under way. requests: under way
+    at a time. body_s: seconds in which a body must arrive. deadline_s: seconds until an answer
+    must begin. retry_after_s: what refused callers are told to wait.
+    """
+
+    body: int = 64 * 2**20
+    bodies: int = 512 * 2**20
+    requests: int = 4096
+    body_s: float = 60.0
+    deadline_s: float = 1800.0
+    retry_after_s: int = 1
+
+
+class Guard:
+    """An ASGI app around another. public: paths that need no token. admission: the requests under
+    way."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        metrics: Metrics,
+        limits: Limits,
+        public: Sequence[str] = PUBLIC,
+    ) -> None:
+        if not token:
+            raise ConfigError("a reward service needs a token that is not empty")
+        self._app, self._token, self._public = app, token.encode(), public
+        self._metrics, self._limits = metrics, limits
+        self.admission = Admission(metrics, limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.monotonic()
+        headers = _headers(scope)
+        request_id = new_request_id(headers.get("x-request-id", ""))
+        before = REQUEST_ID.set(request_id)
+        answer = AnswerSender(send, request_id, self._limits.retry_after_s)
+        try:
+            await self._handle(scope, headers, receive, answer)
+        except Refused as error:
+            await answer.refuse(error)
+        except Exception:
+            LOG.exception("a request failed", extra={"facts": {"path": scope["path"]}})
+            await answer.refuse(Refused(500, "internal error; the log has it under this id"))
+        finally:
+            # Only known paths, so that strangers cannot grow the metrics.
+            found = scope.get("route")
+            route, seconds = getattr(found, "path", "other"), time.monotonic() - started
+            self._metrics.answered(route, answer.status or CLIENT_GONE, seconds)
+            if route not in self._public:
+                facts = {
+                    "method": scope["method"],
+                    "route": route,
+                    "status": answer.status or CLIENT_GONE,
+                    "seconds": round(seconds, 4),
+                    "client": (scope.get("client") or [""])[0],
+                }
+                stranger = answer.status == 401
+                LOG.info("refused" if stranger else REQUEST, extra={"facts": facts})
+            REQUEST_ID.reset(before)
+
+    async def _handle(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, answer: AnswerSender
+    ) -> None:
+        if scope["path"] in self._public:
+            await self._app(scope, receive, answer.send)
+            return
+        given = presented(headers.get("authorization", "")).encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self._token):
+            raise Refused(401, "wrong or missing token", "authorization")
+        deadline = time.monotonic() + self._seconds(headers.get(DEADLINE_HEADER))
+        if scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, answer.send)
+            return
+        with self.admission.admitted() as hold:
+            unread = await self.admission.body(headers.get("content-length", "0"), receive, hold)
+            if unread is not None:
+                await self._work(scope, unread, receive, answer, deadline)
+
+    def _seconds(self, given: str | None) -> float:
+        most = self._limits.deadline_s
+        if given is None:
+            return most
+        try:
+            seconds = float(given)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            raise Refused(422, "seconds until the answer must begin, above 0", DEADLINE_HEADER)
+        return min(most, seconds)
+
+    async def _work(
+        self,
+        scope: Scope,
+        unread: deque[bytes],
+        receive: Receive,
+        answer: AnswerSender,
+        deadline: float,
+    ) -> None:
+        """Run the app on a body that has arrived, of which nothing is kept here; stop it at the
+        deadline, at the end of a drain, or when the caller hangs up. Each cancels the judge's work
+        all the way into the engine."""
+        gone = asyncio.create_task(_until_gone(receive))
+
+        async def replay() -> Message:
+            if unread:
+                chunk = unread.popleft()
+                return {"type": "http.request", "body": chunk, "more_body": bool(unread)}
+            await asyncio.shield(gone)
+            return {"type": "http.disconnect"}
+
+        def hung_up(_: object) -> None:
+            if not (answer.finished or limit.expired()):
+                limit.reschedule(0)
+
+        gone.add_done_callback(hung_up)
+        left = max(0.0, deadline - time.monotonic())
+        limit = answer.limit = asyncio.timeout(left)
+        try:
+            async with limit:
+                self.admission.working.add(limit)
+                await self._app(scope, replay, answer.send)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if gone.done():
+                return
+            if self.admission.over:
+                raise Refused(503, STOPPING) from None
+            raise Refused(504, f"no answer within {left:.3g} s") from None
+        finally:
+            self.admission.working.discard(limit)
+            gone.remove_done_callback(hung_up)
+            gone.cancel()
+
+
+class Admission:
+    """Requests in flight. draining: once set, new ones are refused. over: set when a drain has run
+    out of time, and those still in flight are refused. working: their time limits."""
+
+    def __init__(self, metrics: Metrics, limits: Limits) -> None:
+        self._metrics, self._limits = metrics, limits
+        self._requests = self._bytes = 0
+        self._reading: set[asyncio.Timeout] = set()
+        self.working: set[asyncio.Timeout] = set()
+        self.draining = self.over = False
+
+    def drain(self, seconds: float) -> None:
+        """Refuse new requests, and those whose bodies have not arrived: a caller that stops in the
+        midst of one would be waited for. Refuse what is still in flight after so many seconds."""
+        self.draining = True
+        _end(self._reading)
+        asyncio.get_running_loop().call_later(seconds, self._end_drain)
+
+    def _end_drain(self) -> None:
+        self.over = True
+        _end(self.working)
+
+    @contextmanager
+    def admitted(self) -> Iterator[Hold]:
+        """Counts a request and the bytes of its body while it is under way."""
+        if self.draining:
+            raise Refused(503, STOPPING)
+        if self._requests >= self._limits.requests:
+            raise Refused(429, f"{self._requests} requests are under way")
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if self._bytes + size > self._limits.bodies:
+                raise Refused(429, f"requests under way hold {self._bytes} bytes")
+            held += size
+            self._bytes += size
+
+        self._requests += 1
+        self._metrics.in_flight.inc()
+        try:
+            yield hold
+        finally:
+            self._requests -= 1
+            self._bytes -= held
+            self._metrics.in_flight.dec()
+
+    async def body(self, stated: str, receive: Receive, hold: Hold) -> deque[bytes] | None:
+        """The pieces of the whole body, at least one, however it is sent; None if the caller hung
+        up before its end. stated: its Content-Length."""
+        most = self._limits.body
+        if not stated.isdecimal() or int(stated[:20]) > most:
+            raise Refused(413, f"the body has more than {most} bytes")
+        limit = asyncio.timeout(self._limits.body_s)
+        try:
+            async with limit:
+                self._reading.add(limit)
+                return await self._arrived(receive, hold)
+        except TimeoutError:
+            if self.draining:
+                raise Refused(503, STOPPING) from None
+            raise Refused(408, f"the body took over {self._limits.body_s:g} s") from None
+        finally:
+            self._reading.discard(limit)
+
+    async def _arrived(self, receive: Receive, hold: Hold) -> deque[bytes] | None:
+        most, size, nesting, chunks = self._limits.body, 0, Nesting(), deque[bytes]()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > most:
+                raise Refused(413, f"the body has more than {most} bytes")
+            hold(len(chunk))
+            nesting.read(chunk)
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                return chunks
+
+
+class AnswerSender:
+    """The sending side of one request: adds the headers that every answer has.
+
+    limit: until when the answer must begin; once it has, it takes as long as it takes.
+    """
+
+    limit: asyncio.Timeout | None = None
+    _in_lines = False
+
+    def __init__(self, send: Send, request_id: str, retry_after_s: int) -> None:
+        self._send, self._id, self._retry_after_s = send, request_id, retry_after_s
+        self.status = 0
+        self.finished = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self.limit is not None and not self.limit.expired():
+                self.limit.reschedule(None)
+            headers = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
+            self._in_lines = (b"content-type", LINES.encode()) in headers
+            if self.status in (429, 503):
+                headers.append((b"retry-after", str(self._retry_after_s).encode()))
+            if self.status == 401:
+                headers.append((b"www-authenticate", b"Bearer"))
+            message = {**message, "headers": headers}
+        elif not message.get("more_body"):
+            self.finished = True
+        await self._send(message)
+
+    async def refuse(self, error: Refused) -> None:
+        """Answer with an error. Of an answer that has begun, only JSON lines can still tell it:
+        the last one says that the rest is unavailable."""
+        if self._in_lines and not self.finished:
+            line = json.dumps({"unavailable": error.detail}) + "\n"
+            await self.send({"type": "http.response.body", "body": line.encode()})
+        if self.status:
+            return
+        body = problem(error.detail, error.field)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        # What is unread of the body would be taken for the next request.
+        headers += (
+            [(b"connection", b"close")] if error.status in (401, 408, 413, 422, 429, 503) else []
+        )
+        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def presented(authorization: str) -> str:
+    """The token of a header: a bearer's, or the password of callers that can only be given an
+    address (http://any:TOKEN@host)."""
+    scheme, _, value = authorization.partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else in_address(authorization)[1]
+
+
+def in_address(authorization: str) -> tuple[str, str]:
+    """User and password that a caller's address holds; empty where it holds none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        user, _, password = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
+    except ValueError:
+        return "", ""
+    return user, password
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): v.decode("latin-1") for name, v in scope["headers"]}
+
+
+def _end(limits: Iterable[asyncio.Timeout]) -> None:
+    for limit in limits:
+        if not limit.expired():
+            limit.reschedule(0)
