@@ -19,9 +19,9 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import InputError
 from autoj_reward.service.bodies import Text, Turns
-from autoj_reward.trainer.failures import Budgets
+from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import candidate, mappings
+from autoj_reward.trainer.shaping import Budgets
 from autoj_reward.types import Candidate, Contest, Verdict
 
 ROLES = ("response_1", "response_2")

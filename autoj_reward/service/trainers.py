@@ -26,11 +26,11 @@ from autoj_reward.service import genrm
 from autoj_reward.service.bodies import MAX_INPUTS, Body, Text, Turns
 from autoj_reward.service.refusal import require_inputs
 from autoj_reward.service.token import in_address
-from autoj_reward.trainer.failures import Budgets, FailureBudget, budgets_of
-from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
+from autoj_reward.trainer.prompts import mappings
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import mappings
+from autoj_reward.trainer.rows import numbers
+from autoj_reward.trainer.shaping import Budgets, FailureBudget, budgets_of
 from autoj_reward.types import Judgement
 
 RUN_HEADER = "x-run"
