@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from autoj_reward.client.slots import Slots
+from autoj_reward.client.in_flight import Slots
 from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.judging import used_line
 from autoj_reward.client.session import open_reward
-from autoj_reward.client.used import used_line
 from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
