@@ -1,14 +1,50 @@
-"""How many processes work on one run, and so divide what the run may use of others."""
+"""The processes of one run: how many there are, and what the first one tells the others."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from typing import Any, TypeVar
 
 VARIABLE = "AUTOJ_PROCESSES"
 """Set in the workers of a job; a launcher such as torchrun sets WORLD_SIZE in those of a
 training."""
+T = TypeVar("T")
 
 
 def processes() -> int:
     """Return how many processes this run has; 1 if nothing started several."""
     return int(os.environ.get(VARIABLE) or os.environ.get("WORLD_SIZE") or 1)
+
+
+def is_first_rank() -> bool:
+    """Return whether this is rank 0; so is the process of a training of one."""
+    distributed = _distributed()
+    return distributed is None or distributed.get_rank() == 0
+
+
+def of_first_rank(name: str, own: T) -> T:
+    """Return what rank 0 has under this name; `own` in a training of one process.
+
+    own: JSON values. The ranks speak through the key-value store of torch.distributed, which is no
+    collective operation: rank 0 waits for nobody, and the others for rank 0, up to the store's own
+    timeout.
+    """
+    distributed = _distributed()
+    if distributed is None:
+        return own
+    store = distributed.distributed_c10d._get_default_store()
+    if is_first_rank():
+        store.set(name, json.dumps(own))
+        return own
+    found: T = json.loads(store.get(name))
+    return found
+
+
+def _distributed() -> Any:
+    """torch.distributed, or None in a training of one process."""
+    found: Any = sys.modules.get("torch.distributed")
+    if found is None or not found.is_available() or not found.is_initialized():
+        return None
+    return found

@@ -105,7 +105,7 @@ def thinking_of(judgement: Judgement) -> dict[str, str]:
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
     or their ratings decided, and what each order said."""
-    from autoj_reward.judge.by_ratings import BY_RATINGS
+    from autoj_reward.judge.generative import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
     return {

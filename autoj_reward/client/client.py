@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from autoj_reward.client.backend import Backend
-from autoj_reward.client.recorder import Progress, Recorder
-from autoj_reward.client.slots import Slots
+from autoj_reward.client.in_flight import Progress, Recorder, Slots
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal

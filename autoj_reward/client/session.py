@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import Require, RewardClient, no_requirement
-from autoj_reward.client.recorder import Progress
+from autoj_reward.client.in_flight import Progress
 from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError

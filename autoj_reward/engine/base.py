@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from autoj_reward.config import OverLong
-from autoj_reward.errors import EngineUnavailable
+from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
@@ -190,3 +191,32 @@ class Scorer(Backing, Protocol):
 
     async def score(self, prepared: Prepared) -> Score:
         """The number for a query with its response."""
+
+
+def fitted(
+    tokens: PromptTokenizer,
+    prompt: Prompt,
+    max_model_len: int,
+    max_tokens: int,
+    over_long: OverLong,
+) -> Prepared:
+    """Tokenize; cut over-long responses as told, or raise InputRejected with the numbers."""
+    budget = max_model_len - max_tokens
+    if over_long != "reject":
+        prompt, ids, cut = tokens.fit(prompt, budget, over_long)
+        return Prepared(prompt, tuple(ids), cut, tokens.tail(ids))
+    ids = tokens.ids(prompt)
+    if len(ids) > budget:
+        raise InputRejected(
+            f"the prompt has {len(ids)} tokens and max_model_len leaves {budget} beside "
+            f"{max_tokens} tokens of output"
+        )
+    return Prepared(prompt, tuple(ids), tail=tokens.tail(ids))
+
+
+def continued(tokens: PromptTokenizer, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    """The prompt with what the judge wrote and the text after it, by the ids that it wrote where
+    they are known."""
+    more = [*own.ids, *tokens.written(text)] if own.ids else tokens.written(own.text + text)
+    ids = (*prepared.ids, *more)
+    return replace(prepared, ids=ids, tail=tokens.tail(ids))

@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.base import Prepared, Score
-from autoj_reward.engine.fitting import fitted
+from autoj_reward.engine.base import Prepared, Score, fitted
 from autoj_reward.errors import EngineUnavailable, ModelError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.tokens import PromptTokenizer

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from autoj_reward.config import EngineConfig
 from autoj_reward.config.urls import parse_base_url
-from autoj_reward.engine.pace import Pace
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.logs import LOG
+from autoj_reward.processes import processes
 
 T = TypeVar("T")
 REFUSED = (400, 413, 422)
@@ -56,6 +56,7 @@ LONGEST_PAUSE_S, LONGEST_WAIT_S = 30.0, 600.0
 """Seconds between two attempts at most: by our own growing pauses, and by Retry-After."""
 TOLD_EVERY_S = 60.0
 """Seconds between two lines in the log on an endpoint that does not answer."""
+MINUTE_S = 60.0
 
 
 class Endpoint:
@@ -291,3 +292,32 @@ def _size(body: Mapping[str, Any]) -> int:
 def _tokens(answer: dict[str, Any]) -> int | None:
     told = (answer.get("usage") or {}).get("total_tokens")
     return told if isinstance(told, int) else None
+
+
+class Pace:
+    """Lets requests through as fast as the limits allow, evenly over the minute.
+
+    The processes of one run divide the limits between them.
+    """
+
+    def __init__(self, requests: float | None, tokens: float | None) -> None:
+        """requests, tokens: most of them a minute; None: no limit."""
+        share_s = MINUTE_S * processes()
+        self._request_s = share_s / requests if requests else 0.0
+        self._token_s = share_s / tokens if tokens else 0.0
+        self._free_at = 0.0
+
+    async def take(self, tokens: int) -> None:
+        """Wait for the turn of a request that may cost so many tokens."""
+        if not (self._request_s or self._token_s):
+            return
+        now = time.monotonic()
+        turn = max(now, self._free_at)
+        self._free_at = turn + max(self._request_s, tokens * self._token_s)
+        await asyncio.sleep(turn - now)
+
+    def correct(self, expected: int, spent: int | None) -> None:
+        """Give back what a request did not cost. spent: tokens; None where it is not told."""
+        if spent is not None and spent < expected:
+            over = max(self._request_s, expected * self._token_s)
+            self._free_at -= over - max(self._request_s, spent * self._token_s)

@@ -22,9 +22,16 @@ from autoj_reward.engine.answers import (
     read_top_logprobs,
     read_whole_generation,
 )
-from autoj_reward.engine.base import Alternatives, Generation, LabelProbs, Prepared, Sampling
+from autoj_reward.engine.base import (
+    Alternatives,
+    Generation,
+    LabelProbs,
+    Prepared,
+    Sampling,
+    continued,
+    fitted,
+)
 from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
-from autoj_reward.engine.fitting import continued, fitted
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.render import Prompt, broken_up, defuse

@@ -11,8 +11,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
-from autoj_reward.engine.fitting import continued, fitted
+from autoj_reward.engine.base import (
+    Generation,
+    LabelProbs,
+    Prepared,
+    Sampling,
+    Score,
+    continued,
+    fitted,
+)
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
 from autoj_reward.formats.render import Prompt

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autoj_reward.client.client import Require
-from autoj_reward.client.in_order import in_order
+from autoj_reward.client.in_flight import in_order
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.formats.schema import JudgeFormat

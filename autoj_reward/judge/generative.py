@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -20,20 +21,21 @@ from autoj_reward.formats.rating import ParsedRating, parse_rating
 from autoj_reward.formats.render import flags, render, require_readable
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.verdict import ParseFailure
-from autoj_reward.judge.by_ratings import Readings, by_ratings
-from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
 from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
-from autoj_reward.models import (
-    CRITERIA,
-    ResolvedModel,
-    frequency_penalty,
-    max_output_tokens,
-    ratings_tie,
-)
+from autoj_reward.models import CRITERIA, frequency_penalty, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.rendering import criteria_text
-from autoj_reward.types import PLANTED, JudgeInput, Judgement, Outcome, Rating, Usage
+from autoj_reward.types import (
+    PLANTED,
+    JudgeInput,
+    Judgement,
+    Outcome,
+    Rating,
+    Usage,
+    Verdict,
+    concurrent_usage,
+)
 
 P = TypeVar("P", ParsedRating, ParsedVerdict)
 Shown = tuple[Sequence[str], Sequence[str]]
@@ -41,34 +43,8 @@ Shown = tuple[Sequence[str], Sequence[str]]
 
 MIN_MASS = 0.01
 """Least probability on valid labels for a slot to count as an answer."""
-
-
-def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
-    """Names everything that can change a judgement: weights, format, wrapper, decoding."""
-    facts: dict[str, Any] = engine_facts(config, model) | {
-        "format": fmt.digest,
-        "wrapper": wrapper,
-        "tokenizer": config.tokenizer,
-        "decoding": [
-            config.critique,
-            config.direct,
-            config.temperature,
-            config.top_p,
-            config.max_tokens,
-        ],
-        "seed": config.seed if config.temperature > 0 else None,
-        "over_long": config.over_long,
-    }
-    facts |= length_facts(config)
-    if fmt.thinking:
-        facts["thinking_tokens"] = config.thinking_tokens
-    if config.criteria:
-        facts["criteria"] = criteria_digest()
-    if config.critique and (penalty := frequency_penalty(config)):
-        facts["frequency_penalty"] = penalty
-    if (tie := ratings_tie(config)) is not None:
-        facts["ratings_tie"] = tie
-    return fingerprint_of(config.model, fmt.name, facts)
+BY_RATINGS = "compared_by_ratings"
+"""The flag of a comparison that was made of two ratings."""
 
 
 class GenerativeJudge:
@@ -325,3 +301,54 @@ def criteria_digest() -> str:
     texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
     files = [(SHIPPED / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
     return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]
+
+
+def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
+    """The verdict of the judgements of two responses, each rated alone, for a model
+    whose own comparisons mean nothing.
+
+    A small judge may name the response shown second whatever the two say. Rated alone, each at the
+    slot right after the prompt, the responses have no place to be preferred for.
+
+    The higher expected rating wins; at most `tie` apart, they tie. Where either abstains, so does
+    the verdict, with that one's outcome and reason.
+    """
+    usage = concurrent_usage([judgement.usage for judgement in alone])
+    flags = tuple(sorted({BY_RATINGS, *(flag for judgement in alone for flag in judgement.flags)}))
+    values = [judgement.view("expected") for judgement in alone]
+    for place, (judgement, value) in enumerate(zip(alone, values, strict=True), 1):
+        if value is None:
+            outcome = Outcome.UNPARSABLE if judgement.ok else judgement.outcome
+            reason = f"response {place} has no expected rating: {judgement.reason}"
+            return Judgement(outcome, reason=reason, usage=usage, flags=flags)
+    first, second = (value for value in values if value is not None)
+    verdict = Verdict.FIRST if first > second else Verdict.SECOND
+    if abs(first - second) <= tie:
+        verdict = Verdict.TIE
+    return Judgement(Outcome.OK, verdict=verdict, usage=usage, flags=flags)
+
+
+class Readings:
+    """Ratings of responses alone: one that is under way is read once, whoever asks for it, since
+    both orders of a pair do. It costs the first who asked, and ends with the last who waits."""
+
+    def __init__(self, ask: Callable[[JudgeInput], Coroutine[Any, Any, Judgement]]) -> None:
+        self._ask = ask
+        self._under_way: dict[JudgeInput, asyncio.Task[Judgement]] = {}
+        self._waiting: Counter[JudgeInput] = Counter()
+
+    async def read(self, item: JudgeInput) -> Judgement:
+        """The judgement of one response."""
+        first = item not in self._under_way
+        if first:
+            self._under_way[item] = asyncio.create_task(self._ask(item))
+        task = self._under_way[item]
+        self._waiting[item] += 1
+        try:
+            judgement = await asyncio.shield(task)
+        finally:
+            self._waiting[item] -= 1
+            if not self._waiting[item]:
+                del self._waiting[item], self._under_way[item]
+                task.cancel()
+        return judgement if first else replace(judgement, usage=Usage())

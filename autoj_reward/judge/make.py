@@ -6,8 +6,9 @@ from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, Thinking
-from autoj_reward.judge.generative import GenerativeJudge, fingerprint
-from autoj_reward.judge.scalar import ScalarReward, scalar_fingerprint
+from autoj_reward.judge.fingerprint import fingerprint, scalar_fingerprint
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
 from autoj_reward.models.settings import max_ongoing
 

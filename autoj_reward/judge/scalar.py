@@ -17,16 +17,8 @@ from autoj_reward.formats.render import (
     text_flags,
 )
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.judge.fingerprint import engine_facts, fingerprint_of, length_facts
-from autoj_reward.models import ResolvedModel
 from autoj_reward.models.views import VIEWS, Abilities, distributions_of
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
-
-
-def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
-    """Names everything that can change a score; how a judge decodes cannot."""
-    facts = {"format": fmt.digest, "over_long": config.over_long} | length_facts(config)
-    return fingerprint_of(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
 class ScalarReward:

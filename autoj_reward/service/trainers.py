@@ -34,11 +34,11 @@ from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models import critiques_of
 from autoj_reward.service.bodies import MAX_INPUTS, Body, ChatMessages, Text, require_inputs
 from autoj_reward.service.gateway import in_address
-from autoj_reward.trainer.failures import Budgets, FailureBudget, budgets_of
-from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
+from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import candidate, mappings
+from autoj_reward.trainer.rows import numbers
+from autoj_reward.trainer.shaping import Budgets, FailureBudget, budgets_of
 from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
 RUN_HEADER = "x-run"

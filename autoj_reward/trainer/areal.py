@@ -17,8 +17,7 @@ import asyncio
 from typing import Any
 
 from autoj_reward.errors import ConfigError
-from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.numbers import numbers
+from autoj_reward.trainer.rows import numbers, reward_model
 
 PATIENCE_S = 15.0
 """After which AReaL's wrapper asks again, and at last takes 0."""

@@ -25,10 +25,10 @@ from nemo_gym.base_resources_server import (
 )
 from pydantic import ConfigDict
 
-from autoj_reward.trainer.environment import reward_model
+from autoj_reward.trainer.prompts import candidate, mappings, reply_text
 from autoj_reward.trainer.reward import Reward
+from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.text import candidate, mappings, reply_text
 
 
 class JudgeServerConfig(BaseResourcesServerConfig):

@@ -19,12 +19,11 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.context import NOTHING, Context
-from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.failures import Budgets
+from autoj_reward.trainer.prompts import after_prompt, candidate, prompt_turns, without_end
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.rows import reward_model
+from autoj_reward.trainer.shaping import Budgets
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.template import after_prompt, prompt_turns, without_end
-from autoj_reward.trainer.text import candidate
 from autoj_reward.types import Candidate
 
 

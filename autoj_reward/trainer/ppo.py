@@ -19,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.trainer.context import refuse_needed
+from autoj_reward.trainer.prompts import Turn, candidate, query_text, refuse_needed
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import Turn, candidate, query_text
 from autoj_reward.types import Candidate
 
 

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -18,20 +18,18 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.judging import used_line
 from autoj_reward.client.session import open_reward
-from autoj_reward.client.used import used_line
 from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view, with_readings
-from autoj_reward.trainer.context import ContextFields
-from autoj_reward.trainer.failures import Budgets, FailureBudget, Fallback, budgets_of
-from autoj_reward.trainer.function import RewardFunction
-from autoj_reward.trainer.parts import Parts
-from autoj_reward.trainer.ranks import is_first_rank, of_first_rank
-from autoj_reward.trainer.shaping import Shaper
+from autoj_reward.processes import is_first_rank, of_first_rank
+from autoj_reward.trainer.parts import Ask, Parts, RewardFunction
+from autoj_reward.trainer.prompts import ContextFields
+from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -40,8 +38,6 @@ RECENT = 4096
 GRACE_S = 5.0
 """Seconds that work on the judge's loop has to end after the judge was closed."""
 T = TypeVar("T")
-Ask = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
-"""How a part is asked; None is no failure: it has nothing to say of this candidate."""
 
 
 @dataclass(frozen=True, slots=True)

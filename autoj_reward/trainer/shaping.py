@@ -1,17 +1,23 @@
-"""Reward shaping: length penalty, affine scale, clip, whitening, in this order."""
+"""Reward shaping, and what a training run does about judgements that are not ok."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from autoj_reward.config import RewardConfig, ShapingConfig
-from autoj_reward.errors import ConfigError
-from autoj_reward.types import GroupKey
+from autoj_reward.config import JUDGE, BudgetConfig, FailureConfig, RewardConfig, ShapingConfig
+from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.types import GroupKey, Judgement, Outcome
 
 EPSILON = 1e-4
 """Added to standard deviations, as TRL's GRPO does: a group of equals gets 0, not infinity."""
+CHANCE = 1e-5
+"""Before the window is full: how improbable failures must be for a judge within its budget."""
+GONE = 8
+"""Judgements in a row that nobody answered before the deadline: there is no judge any more."""
 
 
 def refuse_groups(config: RewardConfig, why: str) -> None:
@@ -90,3 +96,105 @@ def _by_group(values: Sequence[float | None], groups: Sequence[GroupKey]) -> lis
         None if v is None else (v - means[g]) / (spreads[g] + EPSILON)
         for v, g in zip(values, groups, strict=True)
     ]
+
+
+class FailureBudget:
+    """Counts failed judgements over the last `window`; safe to share between threads.
+
+    Spent once more than `budget` of a whole window have failed, or sooner, once so many of those
+    seen have failed as a judge within the budget would let happen with probability CHANCE: a run
+    of a hundred judgements is stopped by a broken judge, too. GONE judgements in a row that are
+    `unavailable` spend every budget below 1.
+    part: the part of the reward that it counts.
+    """
+
+    def __init__(self, config: BudgetConfig, part: str = JUDGE) -> None:
+        self._config, self._part = config, part
+        self._window: deque[bool] = deque(maxlen=config.window)
+        self._reasons: Counter[str] = Counter()
+        self._unanswered = 0
+        self._lock = threading.Lock()
+
+    def count(self, judgements: Sequence[Judgement]) -> None:
+        """Take note of judgements. BudgetExceeded once too many of the window have failed."""
+        with self._lock:
+            for judgement in judgements:
+                self._window.append(judgement.ok)
+                lost = judgement.outcome is Outcome.UNAVAILABLE
+                self._unanswered = self._unanswered + 1 if lost else 0
+                if not judgement.ok:
+                    self._reasons[judgement.why[:200]] += 1
+            failed, seen = self._window.count(False), len(self._window)
+            allowed = self._config.budget * self._config.window
+            gone = self._unanswered >= GONE and self._config.budget < 1
+            unlikely = _at_least(failed, seen, self._config.budget) < CHANCE
+            if failed > allowed or unlikely or gone:
+                commonest = "; ".join(f"{n} x {why}" for why, n in self._reasons.most_common(3))
+                own = self._part == JUDGE
+                what = "judge" if own else f"part {self._part}"
+                key = "" if own else f"parts.{self._part}."
+                raise BudgetExceeded(
+                    f"{failed} of the last {seen} judgements failed, and the failure budget is "
+                    f"{self._config.budget:g} of {self._config.window}: training stops rather than "
+                    f"learn from noise. Commonest: {commonest}. Mend the {what} and resume "
+                    f"from the last checkpoint, or raise {key}failures.budget"
+                )
+
+
+B = TypeVar("B", bound=FailureBudget)
+Budgets = Mapping[str, FailureBudget]
+"""The budget of every part, by its name."""
+
+
+def budgets_of(config: RewardConfig, kind: type[B]) -> dict[str, B]:
+    """What each part of a reward may fail."""
+    others = {name: kind(part.failures, name) for name, part in config.parts.items()}
+    return {JUDGE: kind(config.failures)} | others
+
+
+def _at_least(failed: int, seen: int, share: float) -> float:
+    """P(at least `failed` of `seen`) if each fails with probability `share`: a binomial tail."""
+    if share >= 1:
+        return 1.0
+    term, fewer = (1 - share) ** seen, 0.0
+    for k in range(failed):
+        fewer += term
+        term *= (seen - k) / (k + 1) * share / (1 - share)
+    return max(0.0, 1 - fewer)
+
+
+class Fallback:
+    """Fills in for failed judgements where a trainer must have a number. The number depends on the
+    call alone: not on the process, nor on what was asked before.
+
+    neutral: the shaped middle of the judge's scale.
+    """
+
+    def __init__(self, config: FailureConfig, neutral: float) -> None:
+        self._config = config
+        self._neutral = neutral
+        self.used = 0
+
+    def fill(self, values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float]:
+        """Numbers in the same order. `group` takes the mean of the group's valid values, and the
+        neutral value for a group without any; ConfigError for a response without a group.
+        """
+        if self._config.fallback == "group":
+            require_groups("failures.fallback", groups)
+        valid: dict[GroupKey, list[float]] = {}
+        for value, group in zip(values, groups, strict=True):
+            if value is not None:
+                valid.setdefault(group, []).append(value)
+        return [
+            self._substitute(valid.get(group, [])) if value is None else value
+            for value, group in zip(values, groups, strict=True)
+        ]
+
+    def _substitute(self, group: list[float]) -> float:
+        self.used += 1
+        rule = self._config.fallback
+        if not isinstance(rule, str):
+            return rule
+        if rule == "group" and group:
+            return sum(group) / len(group)
+        return self._neutral

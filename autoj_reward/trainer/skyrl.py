@@ -11,11 +11,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from autoj_reward.trainer.environment import reward_model
+from autoj_reward.trainer.prompts import candidate, without_end
+from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.template import without_end
-from autoj_reward.trainer.text import candidate
 
 ALONE = "SkyRL steps one environment at a time"
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoj_reward.trainer.environment import reward_model
-from autoj_reward.trainer.numbers import numbers
+from autoj_reward.trainer.rows import numbers, reward_model
 
 
 async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:

@@ -16,10 +16,10 @@ from typing import Any
 
 from autoj_reward.errors import ConfigError
 from autoj_reward.processes import processes
+from autoj_reward.trainer.prompts import Turn, candidate, response_text
 from autoj_reward.trainer.reward import Reward, RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import Turn, candidate, response_text
 from autoj_reward.types import Candidate, Contest, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]

@@ -17,10 +17,10 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.errors import InputError, NoReward
-from autoj_reward.trainer.environment import reward_model
+from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import Reward
+from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.text import candidate, mappings
 from autoj_reward.types import Candidate
 
 

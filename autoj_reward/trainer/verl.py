@@ -25,11 +25,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoj_reward.errors import AutojError, InputError
-from autoj_reward.trainer.environment import reward_model
+from autoj_reward.trainer.prompts import candidate
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
-from autoj_reward.trainer.text import candidate
 
 ALONE = "verl asks for one response a call"
 LOG = logging.getLogger("autoj_reward.trainer")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from autoj_reward.client.in_order import in_order
+from autoj_reward.client.in_flight import in_order
 from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import messages_of
 from autoj_reward.errors import EngineUnavailable, InputRejected

@@ -7,10 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.in_order import in_order
-from autoj_reward.client.recorder import Progress
+from autoj_reward.client.in_flight import Progress, in_order
+from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
-from autoj_reward.client.used import FirstJudgements
 from autoj_reward.config import BestOfNConfig, View
 from autoj_reward.context import Asked
 from autoj_reward.io.rows import QueryRow, queries

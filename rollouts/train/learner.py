@@ -17,7 +17,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
-from autoj_reward.trainer.context import ContextFields
+from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.training.adapters import lora_config
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.training.run import accumulation

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from autoj_reward.engine import pace as module
-from autoj_reward.engine.pace import Pace
+from autoj_reward.engine import endpoint as module
+from autoj_reward.engine.endpoint import Pace
 
 
 class Clock:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.client.in_order import in_order
+from autoj_reward.client.in_flight import in_order
 from autoj_reward.evaluate import ask
 from autoj_reward.evaluate.best_of_four import Choice
 from autoj_reward.evaluate.candidates import Candidates

@@ -11,8 +11,8 @@ from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
-from autoj_reward.judge.by_ratings import BY_RATINGS
-from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.judge.fingerprint import fingerprint
+from autoj_reward.judge.generative import BY_RATINGS, GenerativeJudge
 from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
 from autoj_reward.questions.aggregate import swap_consistent
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict

@@ -18,7 +18,7 @@ from autoj_reward.models import context_asked
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.features import HEAD, TAIL, words_of
 from autoj_reward.scenarios.rendering import criteria_text
-from autoj_reward.trainer.context import ContextFields
+from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from tests.judge.test_reading import Shown
 from tests.judge.test_reward import judge

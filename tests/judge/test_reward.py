@@ -13,7 +13,8 @@ from autoj_reward.engine.fake import FakeEngine, latency_s
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
-from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.judge.fingerprint import fingerprint
+from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import ResolvedModel
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent

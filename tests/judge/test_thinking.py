@@ -13,7 +13,8 @@ from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.render import flags
 from autoj_reward.formats.schema import FORMATS, JudgeFormat, Thinking, load_format
-from autoj_reward.judge.generative import GenerativeJudge, fingerprint
+from autoj_reward.judge.fingerprint import fingerprint
+from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.thinking import read_past
 from autoj_reward.models import ResolvedModel

@@ -31,8 +31,8 @@ from autoj_reward.models.settings import max_ongoing
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.deployments import deployment_of
 from autoj_reward.replicas.replica import PolicyReplica
-from autoj_reward.trainer.context import ContextFields
 from autoj_reward.trainer.parts import Parts
+from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from rollouts.best_of_n import sampler
 from tests.engine.test_openai_engine import Answer, Endpoint, completion

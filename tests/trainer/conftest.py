@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from autoj_reward.trainer.environment import VARIABLE, reward_model
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.rows import VARIABLE, reward_model
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = Path(os.environ.get("AUTOJ_FRAMEWORKS", ROOT / ".venv/frameworks"))

@@ -21,9 +21,9 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.journal import Journal
 from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer import slime
-from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.rows import numbers
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate

@@ -14,8 +14,8 @@ import yaml
 
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.trainer import openrlhf
-from autoj_reward.trainer.environment import VARIABLE, reward_model
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.rows import VARIABLE, reward_model
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Candidate
 from tests.engine.outage import Interrupted, graded, interrupted

@@ -18,9 +18,8 @@ import pytest
 
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
-from autoj_reward.trainer.function import MAX_THREADS, RewardFunction
 from autoj_reward.trainer.openrlhf import get_reward
-from autoj_reward.trainer.parts import Parts
+from autoj_reward.trainer.parts import MAX_THREADS, Parts, RewardFunction
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward

@@ -45,7 +45,7 @@ FINDING = """
 import json, sys
 import torch.distributed as distributed
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.trainer.ranks import of_first_rank
+from autoj_reward.processes import of_first_rank
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 

@@ -42,11 +42,11 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl
-from autoj_reward.trainer.numbers import numbers
 from autoj_reward.trainer.openrlhf import get_reward, split
+from autoj_reward.trainer.prompts import query_text, reply_text, response_text
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.rows import numbers
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.trainer.text import query_text, reply_text, response_text
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome

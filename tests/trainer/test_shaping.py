@@ -7,8 +7,7 @@ import pytest
 
 from autoj_reward.config import FailureConfig, ShapingConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
-from autoj_reward.trainer.failures import FailureBudget, Fallback, _at_least
-from autoj_reward.trainer.shaping import EPSILON, Shaper
+from autoj_reward.trainer.shaping import EPSILON, FailureBudget, Fallback, Shaper, _at_least
 from autoj_reward.types import Judgement, Outcome, Rating
 
 OK = Judgement(Outcome.OK, rating=Rating(5.0))

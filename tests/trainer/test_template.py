@@ -7,8 +7,7 @@ import unicodedata
 import pytest
 
 from autoj_reward.trainer.openrlhf import split
-from autoj_reward.trainer.template import after_prompt, prompt_turns, without_end
-from autoj_reward.trainer.text import query_text
+from autoj_reward.trainer.prompts import after_prompt, prompt_turns, query_text, without_end
 from tests.growth import require_linear
 
 SEVERAL = "User: Hi\n\nAssistant: Yes?\n\nUser: Why?"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import InputError
-from autoj_reward.trainer.text import query_text, response_text
+from autoj_reward.trainer.prompts import query_text, response_text
 
 
 def said(content: Any, role: str = "assistant") -> list[Any]:

@@ -24,8 +24,8 @@ from autoj_reward.config import (
 )
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
+from autoj_reward.trainer.prompts import Turn
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.text import Turn
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.types import Candidate
 from tests.tiny import llama, saved

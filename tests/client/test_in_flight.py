@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autoj_reward.client.in_order import in_order
+from autoj_reward.client.in_flight import in_order
 
 
 async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_needed() -> None:

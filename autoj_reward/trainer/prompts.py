@@ -1,0 +1,325 @@
+"""A trainer's prompts, completions and columns as the judge's query, response and context."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from autoj_reward.config import RewardConfig
+from autoj_reward.context import NOTHING, Asked, Context, context_of
+from autoj_reward.conversation import message_text, plain, turns_of
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.models import context_of as context_of_judge
+from autoj_reward.models import format_of
+from autoj_reward.types import Candidate, after
+
+Turn = str | Sequence[Mapping[str, Any]]
+"""Plain text, or the messages of a conversation."""
+HEADED = (
+    (re.compile(r"<\|im_start\|>(\w{1,40})\n"), "<|im_end|>"),  # ChatML
+    (
+        re.compile(r"<\|start_header_id\|>(\w{1,40})<\|end_header_id\|>\n\n"),
+        "<|eot_id|>",
+    ),  # Llama 3
+    (re.compile(r"<start_of_turn>(\w{1,40})\n"), "<end_of_turn>"),  # Gemma
+)
+"""Templates that open each turn with its role, and what ends one."""
+SYSTEM = re.compile(r"^\s*<<SYS>>.*?<</SYS>>|^\s*\[SYSTEM_PROMPT\].*?\[/SYSTEM_PROMPT\]", re.DOTALL)
+ENDS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<eos>",
+    "</s>",
+    "<｜end▁of▁sentence｜>",
+)
+"""How families spell the token that ends a turn."""
+LEAST_OVERLAP = 8
+"""Characters of a cut prompt's end that a text has to open with."""
+
+
+def query_text(prompt: Turn) -> str:
+    """The judge's query: a plain prompt, or the one user message of a conversation, as it is.
+
+    Several turns, or other roles than the user's, become paragraphs that open with their role
+    ("User: ..."), in their order. InputError for what is neither text nor messages.
+    """
+    return prompt if isinstance(prompt, str) else plain(turns_of(prompt))
+
+
+def candidate(prompt: Turn, response: str, context: Mapping[str, str] = NOTHING) -> Candidate:
+    """The judge's candidate: a response to a plain prompt, or to a conversation, whose turns may be
+    in any order. InputError for what is neither text nor messages."""
+    if isinstance(prompt, str):
+        return Candidate(prompt, response, context=context)
+    return after(turns_of(prompt), response, context)
+
+
+def response_text(completion: Turn) -> str:
+    """Return the judge's response: a plain completion, or what the assistant says in its messages,
+    the tools that it calls included. InputError for what is neither."""
+    if isinstance(completion, str):
+        return completion
+    said = [m for m in _messages(completion) if _role(m) == "assistant"]
+    return "\n\n".join(filter(None, map(message_text, said)))
+
+
+def reply_text(completion: Turn) -> str:
+    """What the assistant says last, "" if nothing; a plain completion as it is. InputError for what
+    is neither text nor messages."""
+    if isinstance(completion, str):
+        return completion
+    said = [m for m in _messages(completion) if _role(m) == "assistant"]
+    return message_text(said[-1]) if said else ""
+
+
+def mappings(turns: Any) -> Any:
+    """Messages that are pydantic's models as mappings; anything else as it is."""
+    if not isinstance(turns, Sequence) or isinstance(turns, str):
+        return turns
+    return [turn.model_dump() if hasattr(turn, "model_dump") else turn for turn in turns]
+
+
+def _messages(turns: Any) -> Iterable[Any]:
+    if not isinstance(turns, Iterable):
+        raise InputError(f"a prompt or completion is text or messages, not {turns!r:.80}")
+    return turns
+
+
+def _role(message: Any) -> str:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise InputError(f"not a message with a role: {message!r:.80}")
+    return str(message["role"])
+
+
+def prompt_turns(prompt: str) -> Turn:
+    """The messages of a prompt's text, as they were written.
+
+    They are read from ChatML, the headers of Llama 3 and Gemma, and [INST] of Llama 2 and Mistral.
+    System turns are left out: the one that a template
+    adds by itself cannot be told from one of the user's. Any other text is the query as it is.
+    """
+    turns = _turns(prompt)
+    said = [(role, text.strip()) for role, text in turns if role != "system" and text.strip()]
+    return [{"role": role, "content": text} for role, text in said] or prompt.strip()
+
+
+def without_end(response: str) -> str:
+    """A decoded response without the one token that ends its turn; nothing inside it is touched."""
+    text = response.rstrip()
+    end = next((end for end in ENDS if text.endswith(end)), "")
+    return text.removesuffix(end).strip()
+
+
+def after_prompt(text: str, prompt: str) -> str | None:
+    """Return the rest of a decoded text that opens with its prompt; None where it does not.
+
+    Decoding may change white space and Unicode normalisation, and a prompt that is too long loses
+    its beginning: then the longest end of the prompt that the text opens with is taken off. It has
+    LEAST_OVERLAP characters, or is the whole prompt: fewer may be chance. Linear time.
+    """
+    if text.startswith(prompt):
+        return text[len(prompt) :]
+    if not text.strip():
+        return ""
+    whole, _ = _folded(prompt)
+    opening, places = _folded(text)
+    length = _overlap(whole, opening)
+    if length < min(len(whole), LEAST_OVERLAP):
+        return None
+    return text[places[length - 1] + 1 :].lstrip() if length else text.lstrip()
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """Return a text without white space, and decomposed; and where each character of it came from.
+
+    The sort puts accents of one letter into one order, as normalisation does, which for long runs
+    of them takes quadratic time in `unicodedata`.
+    """
+    runs: list[tuple[int, int, str, int]] = []
+    starters = 0
+    for place, character in enumerate(text):
+        for part in unicodedata.normalize("NFKD", character):
+            order = unicodedata.combining(part)
+            starters += not order
+            if not part.isspace():
+                runs.append((starters, order, part, place))
+    runs.sort(key=lambda run: run[:2])
+    return "".join(run[2] for run in runs), [run[3] for run in runs]
+
+
+def _overlap(whole: str, text: str) -> int:
+    """Length of the longest end of `whole` that `text` opens with (Knuth, Morris and Pratt)."""
+    fails, matched = [0] * len(text), 0
+    for at in range(1, len(text)):
+        while matched and text[at] != text[matched]:
+            matched = fails[matched - 1]
+        matched += text[at] == text[matched]
+        fails[at] = matched
+    matched = 0
+    for character in whole:
+        while matched and (matched == len(text) or character != text[matched]):
+            matched = fails[matched - 1]
+        matched += bool(text) and character == text[matched]
+    return matched
+
+
+def _turns(prompt: str) -> list[tuple[str, str]]:
+    """(role, text) in their order; none for a text that no known template made."""
+    for header, end in HEADED:
+        if header.search(prompt):
+            _, *parts = header.split(prompt)
+            bodies = [body.rpartition(end)[0] if end in body else body for body in parts[1::2]]
+            turns = list(zip(parts[::2], bodies, strict=True))
+            return turns[:-1] if _generation(turns[-1][0]) and end not in parts[-1] else turns
+    if "[INST]" in prompt and "[/INST]" in prompt:
+        return _instructions(prompt)
+    return []
+
+
+def _generation(role: str) -> bool:
+    return role in ("assistant", "model")
+
+
+def _instructions(prompt: str) -> list[tuple[str, str]]:
+    _, *pieces = prompt.split("[INST]")
+    turns = []
+    for piece in pieces:
+        user, _, answer = piece.partition("[/INST]")
+        answer = answer.strip().removesuffix("<s>").rstrip().removesuffix("</s>")
+        turns += [("user", SYSTEM.sub("", user, count=1)), ("assistant", answer)]
+    return turns
+
+
+class ContextFields:
+    """The context fields that the parts of a reward show, and the columns that hold them.
+
+    asked: each with its column; required are those that the reward's own judge needs to rate. A
+    function may read any, so beside one the reference and every name in `columns` are taken.
+
+    Raises ConfigError for a name in `columns` that no part shows.
+    """
+
+    def __init__(self, config: RewardConfig) -> None:
+        self._shown = {
+            name: set(format_of(own.judge).context("single")) for name, own in config.judged.items()
+        }
+        self._for_judges = {field for shown in self._shown.values() for field in shown}
+        known = set(self._for_judges)
+        if any(part.function for part in config.parts.values()):
+            known |= {"reference", *config.columns}
+        if unknown := sorted(set(config.columns) - known):
+            raise ConfigError(
+                f"columns names {unknown[0]!r}, and the judges of this reward show "
+                f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
+            )
+        self._known = known
+        needed = context_of_judge(config.judge, "single")
+        self.asked = tuple(
+            Asked(name, config.columns.get(name, name), needed.get(name, False))
+            for name in sorted(known)
+        )
+
+    def read(self, row: Mapping[str, Any], reference: str | None = None) -> Context:
+        """Return the context fields of a framework's row. A null, NaN or blank one is missing.
+
+        reference: what the framework calls its reference answer (`label`), taken where neither the
+        row nor `columns` names one. A function reads a list or mapping as JSON. InputError for a
+        number that is not finite, and where a judge would show what is neither text nor number.
+        """
+        found = {}
+        for one in self.asked:
+            column = one.column
+            if column == one.field == "reference" and row.get(column) is None and reference:
+                column = reference
+            text = self._text(one.field, column, row.get(column))
+            if text.strip():
+                found[one.field] = text
+        return Context(found)
+
+    def _text(self, field: str, column: str, value: Any) -> str:
+        """Return a field's value as text, "" where it is missing."""
+        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+            value = value.item()  # a scalar of numpy or torch
+        if isinstance(value, float) and not math.isfinite(value):
+            if math.isnan(value):  # how pandas and datasets write a missing value
+                return ""
+            raise InputError(f"{column} holds {value}: give a finite number, or null")
+        if value is None or isinstance(value, str):
+            return value or ""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if field not in self._for_judges and isinstance(value, bool | Mapping | list | tuple):
+            with suppress(TypeError, ValueError):
+                return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        raise InputError(
+            f"{column} holds {value!r:.80}, which is no text for the field {field!r}: give a text, "
+            "or name another column in reward.columns"
+        )
+
+    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context]:
+        """Return the contexts of `count` candidates, from columns of that length by name: lists,
+        arrays, and columns of pandas or datasets.
+
+        ConfigError where there is no column for a field that the judge needs, and for a column of
+        another length.
+        """
+        wanted = {one.column for one in self.asked}
+        lists = {
+            name: values
+            for name, column in columns.items()
+            if name in wanted and (values := _as_list(column)) is not None
+        }
+        for one in self.asked:
+            if one.required and one.column not in lists:
+                raise ConfigError(
+                    f"the judge's format needs {one.field!r}, and the dataset has no column "
+                    f"{one.column!r} (it has {sorted(columns)}): name it in reward.columns"
+                )
+        for name, values in lists.items():
+            if len(values) != count:
+                raise ConfigError(
+                    f"column {name!r} has {len(values)} values for {count} completions: give one "
+                    "for each"
+                )
+        return [self.read({name: own[n] for name, own in lists.items()}) for n in range(count)]
+
+    def for_part(self, name: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates without the fields that are for other parts alone."""
+        if name not in self._shown:
+            return list(candidates)
+        others = self._known - self._shown[name]
+        return [
+            replace(c, context=_without(c.context, others)) if others & set(c.context) else c
+            for c in candidates
+        ]
+
+
+def _without(context: Mapping[str, str], names: set[str]) -> Context:
+    kept = {name: text for name, text in context.items() if name not in names}
+    return Context(kept, context_of(context).turns)
+
+
+def _as_list(column: Any) -> list[Any] | None:
+    """Return the values of a column, None for what is no column."""
+    if isinstance(column, str | bytes | Mapping):
+        return None
+    if hasattr(column, "tolist"):  # numpy, torch and pandas
+        column = column.tolist()
+    return list(column) if isinstance(column, Sequence) else None
+
+
+def refuse_needed(fields: ContextFields, why: str) -> None:
+    """ConfigError that names a field which the judge needs where there is no column to read."""
+    if needed := [one.field for one in fields.asked if one.required]:
+        raise ConfigError(f"the judge's format needs {needed[0]!r}, and {why}: set judge.format")
