@@ -123,9 +123,9 @@ def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
         assert said["kv_bytes"] == asked.get("kv_cache_memory_bytes")
         assert bool(said["quantization"]) == bool(asked["quantization"])
     by_name = dict(zip(configs, found, strict=False))
-    shared = by_name["serve_fractional.reward.judge"]
+    shared = by_name["serve/fractional.reward.judge"]
     assert (shared["kv_bytes"], shared["utilization"]) == (KV, UNMEASURED)
-    assert by_name["serve_tensor_parallel.reward.judge"]["gpus"] == 2
+    assert by_name["serve/tensor_parallel.reward.judge"]["gpus"] == 2
 
 
 def test_a_benchmark_of_the_13b_shape_runs_what_the_service_runs(tmp_path: Path) -> None:
