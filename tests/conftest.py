@@ -73,6 +73,22 @@ def logs_go_where_they_went() -> Iterator[None]:
         one.setLevel(level)
 
 
+@pytest.fixture
+def speaking() -> Iterator[Callable[..., Any]]:
+    """Make chat endpoints, closed at the end: called with the arguments of `Dialect`."""
+    from tests.engine.test_distributions import Dialect
+
+    made: list[Dialect] = []
+
+    def make(**kind: Any) -> Dialect:
+        made.append(Dialect(**kind))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
 @pytest.fixture(scope="session")
 def released() -> Callable[[str], list[dict[str, Any]]]:
     """Rows of a JSONL file of the authors' release, under $AUTOJ_DATA; skips without it."""

@@ -37,8 +37,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield endpoint.url.replace("//", "//someone:hunter2@") + "?code=q-s3cret"
     assert endpoint.requests  # by the address as it is
     assert all("q-s3cret" in path for path, _, _ in endpoint.requests)
-    endpoint.server.shutdown()
-    endpoint.server.server_close()
+    endpoint.close()
 
 
 def config(folder: Path, url: str, **more: object) -> str:

@@ -170,8 +170,7 @@ def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
     endpoint = Dialect(most=told)
     judge = {"kind": "openai", "model": "m", "base_url": endpoint.url, "start_s": 5}
     said = door(tmp_path, judge, view)
-    endpoint.server.shutdown()
-    endpoint.server.server_close()
+    endpoint.close()
     assert f"{DOORS[door]} is {view}, and this judge gives {given} alone" in said
     assert f"Set {DOORS[door]} to rating" in said
     asked = [body["messages"] for _, body, _ in endpoint.requests]
@@ -191,8 +190,7 @@ def endpoint() -> Iterator[Dialect]:
 
     made.answer = answer
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def test_missing_numbers_stand_in_a_trainers_log_and_budget(endpoint: Dialect) -> None:

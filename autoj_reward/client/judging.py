@@ -52,11 +52,14 @@ async def asking(
     view: View | None = None,
     require: Require | None = None,
 ) -> AsyncIterator[Ask]:
-    """How to ask a judge; it is started with the first input that the journal lacks. After its
-    first judgements a line says what is used.
+    """Yield a function that judges inputs, from the journal where they are on record.
 
-    view: the number that counts of ratings; it is a ConfigError, before anything is judged, if the
-    judge does not give it. require: in place of that check, as for `RewardClient`.
+    The judge starts with the first input that the journal lacks. After its first judgements,
+    one line tells the user which judge and view are used.
+
+    view: the number of a rating that the caller needs; None where it needs no particular one.
+    Raises ConfigError before anything is judged if the judge cannot give it. require: replaces that
+    check; called with the views that the judge gives, as `RewardClient` calls it.
     """
     said, name = label or f"judging: {config.model}", judge_name(config)
     given = partial(resolve_view, view, "choose", None) if view else no_requirement

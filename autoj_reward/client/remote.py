@@ -157,7 +157,7 @@ class HttpBackend:
             error.retry_after_s = retry_after_s(answer.headers, LONGEST_WAIT_S)
             raise error
         if status != 200:
-            said = self._base.without_secrets((await answer.read()).decode("utf-8", "replace"))
+            said = self._base.hide_secrets((await answer.read()).decode("utf-8", "replace"))
             raise EngineError(f"{self.address}: HTTP {status}: {said[:500]}")
 
     def _read(self, line: bytes, items: Sequence[JudgeInput]) -> tuple[int, Judgement]:
@@ -265,13 +265,13 @@ def _require_sound(
         raise ValueError("it is ok and says nothing")
     if not isinstance(judgement.critique, str) or not isinstance(judgement.reason, str):
         raise ValueError("its texts are none")
-    _require_distribution(judgement.confidence)
+    _require_shares([share for _, share in judgement.confidence or ()])
     if judgement.rating:
         _require_rating(judgement.rating, scale)
 
 
 def _require_rating(rating: Rating, scale: tuple[float, float] | None) -> None:
-    _require_distribution(rating.distribution)
+    _require_shares([share for _, share in rating.distribution or ()])
     low, high = scale or (-math.inf, math.inf)
     for name in ("value", "expected", "direct"):
         found = getattr(rating, name)
@@ -282,11 +282,11 @@ def _require_rating(rating: Rating, scale: tuple[float, float] | None) -> None:
             raise ValueError(f"{name} is {found!r}, and no rating{within}")
     for share in (rating.outside, rating.unknown):
         if share is not None:
-            _require_distribution((("", share),))
+            _require_shares([share])
 
 
-def _require_distribution(told: tuple[tuple[str, float], ...] | None) -> None:
-    shares = [share for _, share in told or ()]
+def _require_shares(shares: Sequence[Any]) -> None:
+    """Raise ValueError for what are no probabilities of alternatives."""
     if not all(_is_number(share) and share >= 0 for share in shares) or sum(shares) > 1 + ROUNDED:
         raise ValueError("its probabilities are none")
 

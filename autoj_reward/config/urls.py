@@ -38,8 +38,8 @@ class BaseUrl:
         """Return the full address of a path below the root, such as `/chat/completions`."""
         return f"{self.root}{path}" + (f"?{self.query}" if self.query else "")
 
-    def without_secrets(self, text: str, *more: str) -> str:
-        """Return a server's words without what the address keeps to itself, nor these secrets."""
+    def hide_secrets(self, text: str, *more: str) -> str:
+        """Return a server's words with the secrets of this address, and these, replaced."""
         for secret in (*more, *self.secrets):
             text = text.replace(secret, "[hidden]") if secret else text
         return text

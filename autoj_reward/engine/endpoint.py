@@ -239,7 +239,7 @@ class Endpoint:
         return f"{status}: {self._masked(data.decode('utf-8', 'replace'))[:300]}"
 
     def _masked(self, text: str) -> str:
-        return self._base.without_secrets(text, self._key)
+        return self._base.hide_secrets(text, self._key)
 
 
 def _parameters(body: Mapping[str, Any]) -> str:

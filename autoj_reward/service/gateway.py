@@ -226,8 +226,13 @@ class Admission:
             self._metrics.in_flight.dec()
 
     async def body(self, stated: str, receive: Receive, hold: Hold) -> deque[bytes] | None:
-        """The pieces of the whole body, at least one, however it is sent; None if the caller hung
-        up before its end. stated: its Content-Length."""
+        """Read a request's whole body. Return its chunks, at least one; None if the caller hung up
+        before the end.
+
+        stated: the Content-Length header. hold: called with the size of each chunk in bytes. Raises
+        Refused for a body that is too large (413) or too slow (408), and while the service stops
+        (503).
+        """
         most = self._limits.body
         if not stated.isdecimal() or int(stated[:20]) > most:
             raise Refused(413, f"the body has more than {most} bytes")

@@ -87,12 +87,13 @@ class ResponsesBody(BaseModel):
 
 
 class RunBudget(FailureBudget):
-    """A spent budget that refuses only calls with a failure: what is judged well is answered."""
+    """A failure budget that, once spent, refuses only calls in which a judgement failed."""
 
     spent = False
 
     def count(self, judgements: Sequence[Judgement]) -> None:
-        """BudgetExceeded if the run's budget is spent and one of these has failed."""
+        """Count judgements. Raises BudgetExceeded if the run's budget is spent and one of them
+        failed."""
         try:
             super().count(judgements)
             self.spent = False

@@ -141,7 +141,10 @@ def _chained(files: Iterable[list[Row]]) -> tuple[Row, ...]:
 
 
 def ratings(material: Material, rows: Sequence[Rated], values: Values) -> dict[str, Any]:
-    """Correlations with the reference rating and the mean absolute error, over known values."""
+    """Compare a rater's values with the reference ratings: correlations and mean absolute error.
+
+    values: one a row; None where the rater abstained, which leaves the row out.
+    """
     known = [(v, row) for v, row in zip(values, rows, strict=True) if v is not None]
     queries = [row.query for _, row in known]
     given = np.array([v for v, _ in known])

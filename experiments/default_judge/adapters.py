@@ -19,13 +19,15 @@ SMALLEST = 1e-4
 
 
 def average(adapters: dict[Path, float], target: Path) -> None:
-    """Write the weighted mean of adapters of one lineage: what one training brought beside another.
+    """Write the weighted mean of adapters, each trained on from the one before.
 
-    A training that orders responses takes something of the ratings that an earlier one taught;
-    between the two lie adapters with most of both (weights of one lineage may be averaged: arXiv
-    2109.01903). The factors A and B are averaged each for itself, which is near the mean of their
-    products where one adapter went on from the other. adapters: folders and their weights, which
-    sum to 1. Raises InputError for adapters of different shapes.
+    Training on ranking costs some of the rating accuracy that the earlier training gave; a mean of
+    the two adapters keeps most of both (averaged weights: arXiv 2109.01903). The LoRA factors A and
+    B are averaged separately. This is close to the mean of their products, because one adapter was
+    trained on from the other.
+
+    adapters: folder to weight; the weights sum to 1. target: folder that is written. Raises
+    InputError for adapters of different shapes.
     """
     from safetensors.torch import load_file, save_file
 
@@ -44,8 +46,8 @@ def average(adapters: dict[Path, float], target: Path) -> None:
 
 
 def factors(change: Tensor) -> tuple[Tensor, Tensor]:
-    """A [rank, inputs] and B [outputs, rank] with B A = change, of the least rank that float16
-    tells."""
+    """Factor a weight change [outputs, inputs] into A [rank, inputs] and B [outputs, rank], so that
+    B A = change, with the smallest rank that float16 can express."""
     left, values, right = torch.linalg.svd(change.double(), full_matrices=False)
     rank = max(1, int((values > SMALLEST * values[0]).sum()))
     root = values[:rank].sqrt()

@@ -52,7 +52,7 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Queries to train on, those of the validation, and those measured besides."""
+    """Labelled queries for training, for validation, and of a further set that is only measured."""
 
     training: tuple[Labelled, ...]
     validation: tuple[Labelled, ...]

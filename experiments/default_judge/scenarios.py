@@ -198,7 +198,7 @@ def _svm(strength: float, seed: int) -> LinearSVC:
 
 
 def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
-    """The statistic that is the mean F1 of the scenarios among the rows' true ones, each alike."""
+    """Return the statistic macro F1: the unweighted mean over the scenarios of the true labels."""
     names = {name: k for k, name in enumerate(sorted({*truth, *said}))}
     a, b = (np.array([names[name] for name in side]) for side in (truth, said))
 
@@ -212,7 +212,7 @@ def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
 
 
 def accuracy(truth: Sequence[str], said: Sequence[str]) -> Statistic:
-    """The statistic that is the share of rows whose scenario is right."""
+    """Return the statistic accuracy: the share of rows whose scenario is right."""
     return share([a == b for a, b in zip(truth, said, strict=True)])
 
 

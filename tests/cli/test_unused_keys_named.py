@@ -46,8 +46,7 @@ def served() -> Iterator[Endpoint]:
     made = Endpoint()
     made.script(chat("Fine. Rating: [[7]]"))
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def sets(**keys: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,6 @@ GOES_ON = "distributions: a request of one token at the slot"
 WRITTEN = "distributions: the alternatives (20) of each token that the judge writes"
 NOT_ASKED = "distributions: not asked for"
 NONE = "distributions: none: the endpoint tells no log-probabilities"
-
-
-@pytest.fixture
-def speaking() -> Iterator[Callable[..., Dialect]]:
-    made: list[Dialect] = []
-
-    def make(**kind: Any) -> Dialect:
-        made.append(Dialect(**kind))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.server.shutdown()
-        one.server.server_close()
 
 
 def judge(endpoint: Dialect) -> dict[str, Any]:

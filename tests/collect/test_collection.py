@@ -453,8 +453,7 @@ def test_an_endpoint_teaches(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert main(["collect", "--config", config]) == 0
         assert main(["collect", "--config", config, *down]) == 1
     finally:
-        endpoint.server.shutdown()
-        endpoint.server.server_close()
+        endpoint.close()
     answers = lines(tmp_path / "out/answers.jsonl")
     assert len(answers) == 3 and len(endpoint.requests) == 1 + 3  # the first asks what it can
     assert not any("logprobs" in body for _, body, _ in endpoint.requests)

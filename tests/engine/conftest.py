@@ -13,5 +13,4 @@ from tests.engine.test_openai_engine import Endpoint
 def endpoint() -> Iterator[Endpoint]:
     made = Endpoint()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()

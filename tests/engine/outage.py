@@ -48,8 +48,7 @@ class Interrupted(Dialect):
     def stop(self) -> None:
         """Refuse connections, and break those that there are."""
         self.is_up = False
-        self.server.shutdown()
-        self.server.server_close()
+        self.close()
         for connection in self._connections:
             with suppress(OSError):  # closed by now
                 connection.shutdown(socket.SHUT_RDWR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -99,20 +99,6 @@ class Dialect(Endpoint):
         }
         usage = {"prompt_tokens": size, "completion_tokens": len(tokens)}
         return 200, {"choices": [choice], "usage": usage}, {}
-
-
-@pytest.fixture
-def speaking() -> Iterator[Callable[..., Dialect]]:
-    made: list[Dialect] = []
-
-    def make(**kind: Any) -> Dialect:
-        made.append(Dialect(**kind))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.server.shutdown()
-        one.server.server_close()
 
 
 @asynccontextmanager
@@ -328,8 +314,7 @@ async def test_an_endpoint_that_is_down_for_a_while_costs_nothing(
 
 async def test_a_wrong_port_is_an_error_at_once(speaking: Callable[..., Dialect]) -> None:
     closed = Endpoint()
-    closed.server.shutdown()
-    closed.server.server_close()
+    closed.close()
     checked = JudgeConfig(kind="openai", model="m", base_url=closed.url, start_s=0.2)
     async with open_judge(checked) as client:
         with pytest.raises(EngineUnavailable, match=r"within 0.2 s.*correct base_url"):

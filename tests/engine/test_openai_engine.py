@@ -78,6 +78,11 @@ class Endpoint:
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
+    def close(self) -> None:
+        """Stop it: later requests are refused."""
+        self.server.shutdown()
+        self.server.server_close()
+
     def script(self, *answers: Answer) -> None:
         """These answers in turn, the last one for ever."""
         left = list(answers)
@@ -450,8 +455,7 @@ async def test_nonsense_once_is_asked_again(endpoint: Endpoint) -> None:
 
 async def test_nobody_listens() -> None:
     closed = Endpoint()
-    closed.server.shutdown()
-    closed.server.server_close()
+    closed.close()
     async with started(config(closed, start_s=0.2)) as engine:
         with pytest.raises(EngineUnavailable, match=r"Cannot connect.*start_s is how long to wait"):
             await engine.contact(SAMPLING, {})

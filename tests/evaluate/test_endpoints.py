@@ -19,8 +19,7 @@ def served() -> Iterator[Endpoint]:
     made = Endpoint()
     made.greets = True
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def endpoint_flags(block: str, url: str, format_name: str) -> list[str]:

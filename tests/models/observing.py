@@ -86,8 +86,7 @@ class World:
         monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", self._load_tokenizer)
 
     def close(self) -> None:
-        self.endpoint.server.shutdown()
-        self.endpoint.server.server_close()
+        self.endpoint.close()
 
     def _load_tokenizer(self, name: str, **options: Any) -> Any:
         self.met.append(("tokenizer", name, options))

@@ -21,8 +21,7 @@ def endpoint() -> Iterator[Endpoint]:
     made = Endpoint()
     made.greets = True
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def compares(path: str, body: dict[str, Any]) -> Answer:

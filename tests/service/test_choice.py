@@ -114,8 +114,7 @@ def test_a_service_and_a_job_choose_alike_by_every_view(
     rows = [{"query": "q", "responses": list(NUMBERS)}]
     job = Job(tmp_path, rows, {}, judge=where | {"script": {}}, view=view)
     assert job.run() == 0
-    endpoint.server.shutdown()
-    endpoint.server.server_close()
+    endpoint.close()
     [chosen] = job.selections()
     assert (selection["index"], selection["rule"]) == (chosen["index"], chosen["rule"])
     assert (chosen["index"], chosen["rule"]) == (index, view)

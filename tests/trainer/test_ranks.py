@@ -106,8 +106,7 @@ def endpoints() -> Iterator[list[Ranked]]:
     made = [Ranked(late=False), Ranked(late=True)]
     yield made
     for one in made:
-        one.server.shutdown()
-        one.server.server_close()
+        one.close()
 
 
 def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_path: Path) -> None:

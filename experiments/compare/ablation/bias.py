@@ -27,18 +27,18 @@ def log_length(response: str) -> float:
 
 
 def standard(groups: Sequence[Scored], reward: str) -> tuple[float, float]:
-    """Mean and standard deviation of a reward over all candidates; (nan, nan) without any."""
+    """Return mean and standard deviation of a reward over all candidates; (nan, nan) if none."""
     values = np.concatenate([group.scores[reward] for group in groups])
     values = values[~np.isnan(values)]
     return (float(values.mean()), float(values.std())) if values.size else (math.nan, math.nan)
 
 
 def slopes(groups: Sequence[Scored], reward: str, draws: Draws) -> dict[str, Estimate]:
-    """Slope of the standardised reward on log length within queries, alone and beside gold.
+    """Regress the standardised reward on log length within queries, with and without gold.
 
     A slope of 1 is a standard deviation of reward for a factor of e in length. `alone`: ordinary
-    least squares on length. `gold_fixed`: on length and gold together. None where length, or what
-    gold leaves of it, does not vary.
+    least squares on length. `gold_fixed`: on length and gold together. An estimate is None where
+    length does not vary, or does not vary once gold is held fixed.
     """
     _, sd = standard(groups, reward)
     grams = np.array([_gram(group, reward, sd) for group in groups])
