@@ -29,7 +29,7 @@ def require_protocol(config: JudgeConfig, kind: str) -> None:
     model can do both."""
     fmt = format_of(config)
     if isinstance(fmt, JudgeFormat):
-        fmt.slot(kind)
+        fmt.protocol(kind)
 
 
 def ask_each(
@@ -120,7 +120,9 @@ def _means(found: Sequence[Judgement], critiques: int, view: View) -> list[Judge
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
     """What a judge is asked for one rating, the mean over so many critiques."""
     c = candidate
-    return [JudgeInput(c.query, (c.response,), s, context=c.context) for s in range(critiques)]
+    return [
+        JudgeInput("single", c.query, (c.response,), s, context=c.context) for s in range(critiques)
+    ]
 
 
 def joint(orders: Sequence[Judgement]) -> Comparison:

@@ -14,9 +14,8 @@ from autoj_reward.evaluate.rows import (
     read_answers,
     strictly,
 )
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.schema import load_format
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import load_format, parse_comparison
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.types import Verdict

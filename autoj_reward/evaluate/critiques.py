@@ -130,7 +130,7 @@ def _judged(
 def grader_input(case: Case, first: str, second: str) -> JudgeInput:
     """The grader's question: its query holds the user's query and the response under critique."""
     query = f"{case.query}\n\n[The Assistant's Response]\n{case.response}"
-    return JudgeInput(query, (first, second))
+    return JudgeInput("pairwise", query, (first, second))
 
 
 def is_exchanged(case: Case, seed: int) -> bool:
@@ -146,7 +146,7 @@ def write(cases: Measured[Case], config: CritiquesConfig, result: str, cost: Cos
         cost.add(found)
         written.add(found[0].critique)
 
-    asked = ((case, [JudgeInput(case.query, (case.response,))]) for case in cases)
+    asked = ((case, [JudgeInput("single", case.query, (case.response,))]) for case in cases)
     journal = journal_path(config, result)
     judge_each(config.judge, journal, asked, told, "writing critiques", len(cases))
     return written

@@ -18,8 +18,9 @@ from autoj_reward.evaluate.results import load, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
 from autoj_reward.io.checks import BadField
 from autoj_reward.scenarios.registry import load_scenarios
-from autoj_reward.types import Judgement, Outcome, Verdict
+from autoj_reward.types import Judgement, Verdict
 from tests.evaluate_rows import autoj_verdicts, pair, released_scenarios, write
+from tests.judgements import compared
 
 TABLE_1 = {
     "Summarization": (45.83, 73.61),
@@ -106,7 +107,7 @@ def test_a_judge_is_asked_once_and_recalled(tmp_path: Path) -> None:
     }
     assert found["bias"]["position"]["first_share"] == 50.0
     assert found["cost"]["judgements"] == 12
-    assert found["cost"]["mean"]["tokens_in"] == 10.0
+    assert found["cost"]["mean"]["tokens_in"] == 20.0  # the slot is read, too
     assert found["judge"].startswith("default:autoj-en:")
     first = load_rows(out)[0]
     assert (first["label"], first["verdict"], first["orders"]) == (
@@ -358,14 +359,14 @@ def test_a_sample_is_drawn_by_the_seed(tmp_path: Path) -> None:
 
 def sure(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
     confidence = (("first", first), ("second", second), ("tie", tie))
-    return Judgement(Outcome.OK, verdict=verdict, confidence=confidence)
+    return compared(verdict, confidence=confidence)
 
 
 def test_calibration_by_hand() -> None:
     orders = [
         (sure(Verdict.FIRST, 0.8, 0.1, 0.1), Verdict.FIRST),
         (sure(Verdict.FIRST, 0.4, 0.05, 0.05), Verdict.SECOND),  # 0.8 once it is normalised
-        (Judgement(Outcome.OK, verdict=Verdict.TIE), Verdict.TIE),  # written, not read
+        (compared(Verdict.TIE), Verdict.TIE),  # written, not read
     ]
     found = checks.calibration([one for order in orders if (one := checks.sure(*order))])
     assert (found["n"], found["ece"]) == (2, 0.3)
