@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
-from autoj_reward.cli.shell import explained
+from autoj_reward.cli.main import explained
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.intervals import Draws

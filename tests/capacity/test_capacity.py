@@ -12,7 +12,7 @@ from autoj_reward.capacity.machine import Machine, known_gpus, measure, reported
 from autoj_reward.capacity.plan import PlanConfig, make_plan
 from autoj_reward.capacity.roofline import Lengths, Serving, Work, fitting, roofline, work_of
 from autoj_reward.capacity.shape import ModelShape, find_shape, known_shapes, shape_of
-from autoj_reward.cli.plan import plan
+from autoj_reward.cli.inspection import plan
 from autoj_reward.config import check
 from autoj_reward.errors import AutojError, ConfigError, ModelError
 

@@ -13,7 +13,7 @@ import pytest
 
 from autoj_reward.capacity.plan import PlanConfig
 from autoj_reward.cli import main as cli
-from autoj_reward.cli.shell import explained
+from autoj_reward.cli.main import explained
 from autoj_reward.errors import AutojError
 from autoj_reward.models import known_models
 

@@ -1,7 +1,8 @@
-"""`autoj score` and `autoj compare`: judge every row of a file, same order out.
+"""`autoj score` and `autoj compare` judge every row of a file, same order out; `autoj serve` judges
+over HTTP.
 
-The journal stands beside the output file, so the same command after a crash goes on where it
-stopped.
+The journal of `score` and `compare` stands beside the output file, so the same command after a
+crash goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoj_reward.cli.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
+from autoj_reward.cli.main import (
+    CONFIG,
+    INPUT,
+    OUTPUT,
+    RUN,
+    SET,
+    STRICT,
+    STRICT_KEYS,
+    calling,
+    command,
+)
 
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig, View
@@ -21,6 +32,8 @@ if TYPE_CHECKING:
 
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 """Endings of what goes beside an output."""
+
+serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -83,7 +96,7 @@ def require_own(read: Sequence[str | None], output: str) -> None:
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
-    """What `autoj score` adds to a row."""
+    """Return what `autoj score` adds to a row."""
     return {
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,
@@ -98,13 +111,13 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def thinking_of(judgement: Judgement) -> dict[str, str]:
-    """What the judge thought before it spoke, for a judge that does."""
+    """Return what the judge thought before its answer, for a judge with a thinking block."""
     return {"thinking": judgement.thinking} if judgement.thinking else {}
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
-    or their ratings decided, and what each order said."""
+    """Return what `autoj compare` adds to a row: the joint verdict, whether the judge compared
+    the two or their ratings decided, and what each order said."""
     from autoj_reward.judge.generative import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
