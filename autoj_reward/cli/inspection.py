@@ -138,12 +138,12 @@ def _key(name: str, **options: Any) -> Flag:
 )
 def plan(**keys: Any) -> int:
     """Print the plan. Raises ConfigError or ModelError for what cannot be planned."""
-    from autoj_reward.capacity.plan import PlanConfig, make_plan, render
+    from autoj_reward.capacity.plan import PlanConfig, make_plan, render_plan
     from autoj_reward.config import check
 
     config = check(PlanConfig, keys, "command line")
     found = make_plan(config)
-    print(json.dumps(found, indent=2) if config.as_json else render(found, config))
+    print(json.dumps(found, indent=2) if config.as_json else render_plan(found, config))
     return 0
 
 

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoj_reward.capacity.memory import Training
-from autoj_reward.capacity.shape import find_shape
+from autoj_reward.capacity.memory import Training, find_shape
 from autoj_reward.config import Block
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.labelled import JudgeData, data_files
