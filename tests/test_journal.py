@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import JournalError
-from autoj_reward.io.plain import as_json
+from autoj_reward.io.files import as_json
 from autoj_reward.journal import Journal, Sampled, judgement_key
 from autoj_reward.journal.reading import Reader
 from autoj_reward.journal.records import digest, judgement_cell, packed

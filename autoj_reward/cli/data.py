@@ -90,7 +90,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from autoj_reward.conversation import question
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.files import require_apart, write_jsonl
-    from autoj_reward.io.rows import joined, read_queries, require_usable
+    from autoj_reward.io.rows import join_fields, read_queries, require_usable
     from autoj_reward.scenarios.linear import shipped_classifier
 
     if others_below is not None and not 0 <= others_below <= 1:
@@ -101,7 +101,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     asked = [question(row.query, row.context.turns) for row in rows.rows]
     found = shipped_classifier().classify(asked, others_below)
     pairs = zip(rows.rows, found, strict=True)
-    write_jsonl(output, (joined(_fields(row), asdict(said)) for row, said in pairs))
+    write_jsonl(output, (join_fields(_fields(row), asdict(said)) for row, said in pairs))
     counts = Counter(said.scenario for said in found)
     print(json.dumps({"output": output, "scenarios": dict(counts.most_common())}))
     return 0

@@ -26,8 +26,7 @@ from autoj_reward.cli.main import (
 
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig, View
-    from autoj_reward.io.rows import TextRow
-    from autoj_reward.io.stream import Stream
+    from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.types import Comparison, JudgeInput, Judgement
 
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
@@ -41,7 +40,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import rating_inputs
-    from autoj_reward.io.rows import texts
+    from autoj_reward.io.rows import text_rows
     from autoj_reward.models import context_asked, critiques_of
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.aggregate import mean_of_critiques
@@ -59,7 +58,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     def fields(found: list[Judgement]) -> dict[str, Any]:
         return rating_fields(mean_of_critiques(found))
 
-    rows = texts(source, "query", "response", asked=wanted)
+    rows = text_rows(source, "query", "response", asked=wanted)
     return _judge(checked.judge, rows, inputs, fields, output, strict, "rating")
 
 
@@ -68,7 +67,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import joint
-    from autoj_reward.io.rows import texts
+    from autoj_reward.io.rows import text_rows
     from autoj_reward.models import context_asked
     from autoj_reward.models.unused import load_run
     from autoj_reward.types import Contest
@@ -84,7 +83,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     def fields(found: list[Judgement]) -> dict[str, Any]:
         return verdict_fields(joint(found))
 
-    rows = texts(source, "query", "response_1", "response_2", asked=wanted)
+    rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
     return _judge(checked.judge, rows, inputs, fields, output, strict)
 
 
@@ -152,10 +151,8 @@ def _judge(
     judge must give."""
     from autoj_reward.evaluate.ask import judge_each
     from autoj_reward.io.claims import judged_by
-    from autoj_reward.io.files import filling, write_json
-    from autoj_reward.io.plain import to_json
-    from autoj_reward.io.rows import joined
-    from autoj_reward.io.stream import look_through
+    from autoj_reward.io.files import filling, to_json, write_json
+    from autoj_reward.io.rows import join_fields, look_through
     from autoj_reward.judge.make import judge_name
 
     total = 0
@@ -172,7 +169,7 @@ def _judge(
         def done(row: TextRow, found: list[Judgement]) -> None:
             added = fields(found)
             outcomes[added["outcome"]] += 1
-            file.line(joined(row.fields, added))
+            file.line(join_fields(row.fields, added))
 
         asked = ((row, inputs(row)) for row in rows.usable())
         judge_each(judge, journal, asked, done, "judging", total, view)

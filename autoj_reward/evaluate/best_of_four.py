@@ -23,8 +23,8 @@ from autoj_reward.evaluate.results import Cost, journal_path, require_own, save,
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.stream import Stream
+from autoj_reward.io.files import text_digest
+from autoj_reward.io.rows import Stream
 from autoj_reward.models import context_asked
 from autoj_reward.models.unused import load_run
 from autoj_reward.types import Candidate, Judgement

@@ -1,4 +1,4 @@
-"""Where and by what a figure was measured."""
+"""Provenance of a measured figure: machine, versions and command."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PACKAGES = (
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores, memory in GiB and GPUs by name."""
+    """Return processor, cores, memory in GiB and GPUs by name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    torch = sys.modules.get("torch")  # whoever found a GPU has loaded it
+    torch = sys.modules.get("torch")  # loaded where a GPU was found
     cuda = torch.cuda if torch else None
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
@@ -35,7 +35,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of what the figures depend on."""
+    """Return the versions of the packages that figures depend on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -46,5 +46,5 @@ def installed_versions() -> dict[str, str]:
 
 
 def as_typed() -> str:
-    """The `autoj` command of this process, to be typed again."""
+    """Return the `autoj` command of this process, to be typed again."""
     return shlex.join(["autoj", *sys.argv[1:]])

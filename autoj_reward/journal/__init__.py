@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autoj_reward.io.plain import as_json
+from autoj_reward.io.files import as_json
 from autoj_reward.journal import tables
 from autoj_reward.journal.errors import BROKEN, damaged, explained, older
 from autoj_reward.journal.records import (

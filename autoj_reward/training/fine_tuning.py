@@ -19,7 +19,7 @@ from autoj_reward.evaluate.labelled import JudgeData, data_files
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
-from autoj_reward.io.stream import LISTED
+from autoj_reward.io.rows import LISTED
 from autoj_reward.models.device import AMPERE, device_here
 from autoj_reward.training.adapters import linear_layers, lora_config
 from autoj_reward.training.run import accumulation

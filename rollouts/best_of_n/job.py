@@ -22,8 +22,7 @@ from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
-from autoj_reward.io.rows import QueryRow
-from autoj_reward.io.stream import LeftOut, Stream, look_through
+from autoj_reward.io.rows import LeftOut, QueryRow, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of

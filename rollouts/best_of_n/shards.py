@@ -26,7 +26,7 @@ from autoj_reward.errors import ConfigError, InputError, OutputError
 from autoj_reward.extras import from_extras
 from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.files import write_json
-from autoj_reward.io.stream import LeftOut
+from autoj_reward.io.rows import LeftOut
 from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
 from autoj_reward.replicas.replica import policy_name

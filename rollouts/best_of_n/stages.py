@@ -12,8 +12,7 @@ from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, View
 from autoj_reward.context import Asked
-from autoj_reward.io.rows import QueryRow, queries
-from autoj_reward.io.stream import LeftOut, Stream
+from autoj_reward.io.rows import LeftOut, QueryRow, Stream, queries
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
