@@ -238,7 +238,7 @@ def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
 
 
 def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
-    from autoj_reward.context import Asked
+    from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
     from autoj_reward.io.rows import with_query
     from autoj_reward.types import JudgeInput
@@ -250,7 +250,9 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
         return JudgeText(line, None, check.text(fields, "text"))
     names = ("response_1", "response_2") if pair else ("response",)
     needed = fmt.context("pairwise" if pair else "single")
-    context = check.context(fields, [Asked(name, name, must) for name, must in needed.items()])
+    context = check.context(
+        fields, [ContextColumn(name, name, must) for name, must in needed.items()]
+    )
     query = check.text(fields, "query", blank=False)
     responses = tuple(check.text(fields, name) for name in names)
     text = check.text(fields, "text") if "text" in fields else None

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from autoj_reward.errors import AutojError, did_you_mean
-from autoj_reward.extras import from_extras
+from autoj_reward.errors import AutojError, did_you_mean, from_extras
 
 GROUPS = {
     "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),

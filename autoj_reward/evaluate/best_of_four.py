@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.context import NOTHING, Asked, Context
+from autoj_reward.conversation import NOTHING, Context, ContextColumn
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
@@ -102,7 +102,7 @@ def best_of_four(
     return 0
 
 
-def read_choices(source: str, asked: Sequence[Asked] = ()) -> Stream[Choice]:
+def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[Choice]:
     """The rows of a file."""
     seen = Unique()
 

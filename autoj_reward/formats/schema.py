@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
-from autoj_reward.context import NAME, OWN
+from autoj_reward.conversation import NAME, OWN
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import PairwiseSlot, Slot

@@ -14,7 +14,7 @@ from decimal import Decimal
 from reprlib import Repr
 from typing import Any
 
-from autoj_reward.context import Asked, Context
+from autoj_reward.conversation import Context, ContextColumn
 
 MAX_DEPTH = 64
 MAX_RESPONSES = 1024
@@ -56,7 +56,7 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     return value
 
 
-def context(fields: dict[str, Any], asked: Sequence[Asked]) -> Context:
+def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
     """Return the context fields that are asked for. A number counts as its text; null, like a
     missing column, is no field, and so is one that is asked for and must be there a bad row."""
     found = {}

@@ -15,8 +15,16 @@ from typing import Any, Generic, TypeVar, cast
 
 from tqdm import tqdm
 
-from autoj_reward.context import NOTHING, Asked, Context
-from autoj_reward.conversation import BadMessages, Turn, before_response, content_text, plain
+from autoj_reward.conversation import (
+    NOTHING,
+    BadMessages,
+    Context,
+    ContextColumn,
+    Turn,
+    before_response,
+    content_text,
+    plain,
+)
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
@@ -177,12 +185,14 @@ def require_none(left_out: LeftOut, usable: int) -> None:
         raise InputError("\n".join(lines))
 
 
-def read_queries(source: str, asked: Sequence[Asked] = ()) -> Rows[QueryRow]:
+def read_queries(source: str, asked: Sequence[ContextColumn] = ()) -> Rows[QueryRow]:
     """Read all rows of `queries` at once."""
     return gathered(queries(source, asked))
 
 
-def queries(source: str, asked: Sequence[Asked] = (), answered: bool = False) -> Stream[QueryRow]:
+def queries(
+    source: str, asked: Sequence[ContextColumn] = (), answered: bool = False
+) -> Stream[QueryRow]:
     """Stream queries, each with its responses and their log-probabilities where the row has them,
     and the context that is asked for.
 
@@ -213,7 +223,7 @@ def queries(source: str, asked: Sequence[Asked] = (), answered: bool = False) ->
     return Stream(source, build, ("query",))
 
 
-def text_rows(source: str, *names: str, asked: Sequence[Asked] = ()) -> Stream[TextRow]:
+def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
     """Stream the texts of these names of every row, a `query` not blank, and the context that is
     asked for; else as for `queries`. Of `messages`, the assistant's last turn is the `response`
     where the row has none.

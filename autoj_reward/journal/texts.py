@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoj_reward.context import Context
-from autoj_reward.conversation import Turn, plain
+from autoj_reward.conversation import Context, Turn, plain
 from autoj_reward.io.files import as_json, text_digest
 from autoj_reward.journal.records import (
     Sampled,
