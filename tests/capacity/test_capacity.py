@@ -118,11 +118,6 @@ def test_an_output_head_is_tied_where_the_config_is_silent_and_the_type_ties_it(
     assert tied == {"gemma": True, "llama": False}
 
 
-def test_kv_of_a_token() -> None:
-    assert LLAMA.kv_bytes("bf16") == 819_200 and LLAMA.kv_bytes("fp8") == 409_600
-    assert find_shape("llama-3-8b").kv_bytes("bf16") == 131_072
-
-
 def test_fp8_leaves_head_and_embedding() -> None:
     rest = LLAMA.parameters - LLAMA.blocks
     assert LLAMA.weight_bytes("fp8") == LLAMA.blocks + 2 * rest
