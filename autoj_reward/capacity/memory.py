@@ -156,32 +156,39 @@ def shape_of(config: dict[str, Any], name: str, where: str = "") -> ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Load of one training step. lora_rank: None trains all weights, which then are float32; a LoRA
-    base is in half precision. learners: models that are trained on one base (2: policy and value).
-    references: frozen copies of the whole model beside it. sequences: at a time on one GPU. length:
-    tokens of each, of which `written` were sampled. sampled: sequences that a GPU samples at once.
-    scores: float32 logits kept of everything sampled, by how many copies."""
+    """Load of one training step."""
 
     shape: ModelShape
     sequences: int
+    """Sequences at a time on one GPU."""
     length: int
+    """Tokens of each sequence, of which `written` were sampled."""
     lora_rank: int | None = None
+    """None trains all weights, which then are float32; a LoRA base is in half precision."""
     learners: int = 1
+    """Models that are trained on one base (2: policy and value)."""
     references: int = 0
+    """Frozen copies of the whole model beside it."""
     checkpointing: bool = True
+    """Whether activations are computed again in the backward pass."""
     sampled: int = 0
+    """Sequences that a GPU samples at once."""
     written: int = 0
     scores: int = 0
+    """Copies of the float32 logits of everything sampled that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingDevices:
-    """GPUs of a training. gpus: their number, with one process on each. sharded: FSDP shares
-    weights, gradients and optimizer states out; without it every GPU holds them whole."""
+    """GPUs of a training."""
 
     memory_gib: float
+    """Memory of each."""
     gpus: int = 1
+    """Number of GPUs, with one process on each."""
     sharded: bool = False
+    """FSDP shares weights, gradients and optimizer states out; without it every GPU holds them
+    whole."""
 
 
 def adapter_parameters(shape: ModelShape, rank: int) -> int:

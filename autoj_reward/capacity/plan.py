@@ -17,30 +17,34 @@ from autoj_reward.capacity.roofline import (
     judgement_tokens,
     kv_room_gib,
     measure_machine,
-    memory_here,
     roofline,
 )
 from autoj_reward.errors import ConfigError
 from autoj_reward.io.markdown import table
+from autoj_reward.io.provenance import memory_here
 
 
 class PlanConfig(Lengths, Serving):
-    """The flags of the command.
-
-    tflops, tflops_fp8, bandwidth, memory: of `custom` and `cpu`; tflops in bf16, in float32 for
-    float32 weights. wanted: judgements a minute. price: of a device-hour, in any currency; there
-    is no default.
-    """
+    """Flags of `autoj plan`. The four figures of a device are for `custom` and `cpu`."""
 
     gpu: str
+    """A GPU of the table, `custom`, or `cpu`."""
     model: str = "llama-2-13b"
+    """A model of the table, or a folder with config.json."""
     tflops: float | None = Field(None, gt=0)
+    """Dense peak in bf16, or in float32 for float32 weights."""
     tflops_fp8: float | None = Field(None, gt=0)
+    """Dense peak in fp8; without it fp8 computes in bf16."""
     bandwidth: float | None = Field(None, gt=0)
+    """Of the device's memory, in 10^9 bytes a second."""
     memory: float | None = Field(None, gt=0)
+    """GiB of the device."""
     measure: bool = False
+    """Whether this machine's cores are timed."""
     wanted: float | None = Field(None, gt=0)
+    """Judgements a minute for which devices are counted."""
     price: float | None = Field(None, gt=0)
+    """Price of a device-hour, in any currency; there is no default."""
     as_json: bool = False
 
 

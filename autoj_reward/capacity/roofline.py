@@ -11,7 +11,6 @@ their figures, or this machine's cores measured.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from pydantic import Field
 from autoj_reward.capacity.memory import GIB, ModelShape, Precision, unquantised
 from autoj_reward.config import Block, check
 from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.io.provenance import memory_here
 
 READS = 2
 """Tokens that read a rating's distribution: the label, and the digit that may follow it."""
@@ -37,18 +37,18 @@ itself."""
 
 
 class Machine(Block):
-    """One device, or the cores of one replica.
-
-    tflops: dense peak in 10^12 operations a second, a multiplication and an addition being two.
-    bandwidth_gbs: of its memory, 10^9 bytes a second. device: the name its driver reports.
-    capability: its compute capability.
-    """
+    """One device, or the cores of one replica."""
 
     tflops: dict[Precision, float] = Field(min_length=1)
+    """Dense peak by precision, in 10^12 operations a second; a multiplication and an addition are
+    two."""
     memory_gib: float = Field(gt=0)
     bandwidth_gbs: float = Field(gt=0)
+    """Bandwidth of its memory, in 10^9 bytes a second."""
     device: str | None = None
+    """The name that its driver reports."""
     capability: tuple[int, int] = (9, 0)
+    """Its compute capability."""
 
     def peak(self, precision: Precision) -> float:
         """Return the operations a second. fp8 without fp8 units computes in bf16; raises
@@ -92,11 +92,6 @@ def reported(device: str) -> Machine:
     )
 
 
-def memory_here() -> float:
-    """Return the GiB of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-
-
 def measure_machine() -> Machine:
     """Measure this machine's cores, in float32 by torch with the threads it was given.
 
@@ -130,49 +125,50 @@ def _best(work: Callable[[], object]) -> float:
 
 
 class Lengths(Block):
-    """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements.
-
-    template, closing: the judge's template before and after the response. query, response: what is
-    judged. critique: what the judge writes before its rating; 0 for a rating alone. candidates:
-    responses a query, which share its prefix.
-    """
+    """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements."""
 
     template: int = Field(40, ge=0)
+    """The judge's template before the response."""
     query: int = Field(115, ge=0)
     response: int = Field(235, ge=0)
     closing: int = Field(60, ge=0)
+    """The judge's template after the response."""
     critique: int = Field(330, ge=0)
+    """What the judge writes before its rating; 0 for a rating alone."""
     candidates: int = Field(32, ge=1)
+    """Responses a query, which share its prefix."""
 
 
 class Serving(Block):
-    """How the model is served.
-
-    tensor_parallel: devices an engine. memory_share: of each device's memory, for weights and KV.
-    kv_cache_gib: KV cache of an engine where it has a size of its own (CPU replicas); as in vLLM,
-    memory_share then counts for nothing, and weights and KV may take the whole memory.
-    max_sequences: most sequences that the engine runs at once, or that the job has.
-    efficiency: share of peak compute and bandwidth that is reached; 1 is the roofline.
-    """
+    """Settings of the engine that serves the model."""
 
     weights: Precision = "bf16"
     kv: Precision = "bf16"
     sharing: bool = True
+    """Whether prefixes are cached."""
     tensor_parallel: int = Field(1, ge=1)
+    """Devices an engine."""
     memory_share: float = Field(0.9, gt=0, le=1)
+    """Share of each device's memory for weights and KV cache."""
     kv_cache_gib: float | None = Field(None, gt=0)
+    """KV cache of an engine where it has a size of its own (CPU replicas). As in vLLM, memory_share
+    then counts for nothing, and weights and KV may take the whole memory."""
     max_sequences: int | None = Field(None, ge=1)
+    """Most sequences that the engine runs at once, or that the job has."""
     efficiency: float = Field(1.0, gt=0, le=1)
+    """Share of peak compute and bandwidth that is reached; 1 is the roofline."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgementTokens:
-    """Tokens of one judgement. prefix: prompt tokens shared by `sharers` judgements. own: the
-    others of the prompt. output: tokens written."""
+    """Tokens of one judgement."""
 
     prefix: int
+    """Prompt tokens that `sharers` judgements share."""
     own: int
+    """The other prompt tokens."""
     output: int
+    """Tokens that the judge writes."""
     sharers: int = 1
 
     @property
@@ -182,13 +178,16 @@ class JudgementTokens:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The rate of one engine at most. per_minute: judgements. sequences: how many run at once.
-    seconds: parts of the engine's time for one judgement. bound: what binds, the largest part."""
+    """The rate of one engine at most."""
 
     per_minute: float
+    """Judgements a minute."""
     sequences: int
+    """Sequences that run at once."""
     seconds: dict[str, float]
+    """Parts of the engine's time for one judgement."""
     bound: str
+    """What binds: the largest part."""
 
 
 def judgement_tokens(lengths: Lengths) -> JudgementTokens:

@@ -25,13 +25,17 @@ def describe_machine() -> dict[str, Any]:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     torch = sys.modules.get("torch")  # loaded where a GPU was found
     cuda = torch.cuda if torch else None
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "processor": names[0] if names else platform.machine(),
         "cores": os.cpu_count(),
-        "memory_gib": round(memory, 1),
+        "memory_gib": round(memory_here(), 1),
         "gpus": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda else [],
     }
+
+
+def memory_here() -> float:
+    """Return the GiB of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def installed_versions() -> dict[str, str]:
