@@ -1,10 +1,11 @@
-"""Conversations: what stands before a response, read from messages as chat APIs and datasets have
-them."""
+"""What a judge reads beside a response: the conversation before it, read from messages as chat APIs
+and datasets have them, and a context of named texts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,20 @@ FOLLOWS = {
     "assistant": ("user", "tool"),
     "tool": ("tool", "assistant", "user"),
 }
-"""Who may speak after whom; "" is the start."""
+"""The roles that may follow each role; "" is the start."""
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+OWN = re.compile("query|response(_[0-9]+)?")
+"""Names of a judge input's own texts, which no context field may have."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is one of a judge input's own texts."""
+    return OWN.fullmatch(name) is not None
 
 
 class BadMessages(InputError):
-    """Messages that are no conversation. where: the place in them, such as `[2].content`."""
+    """Error for messages that are no conversation. where: the place in them, such as
+    `[2].content`."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"messages{where}: {reason}" if where else reason)
@@ -33,27 +43,27 @@ class BadMessages(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one role says at a time. Tools that an assistant calls stand in its text."""
+    """One message of a conversation. Tools that an assistant calls stand in its text."""
 
     role: str
     text: str
 
 
 def plain(turns: Sequence[Turn]) -> str:
-    """A conversation as one text: that of a lone user turn as it is; else paragraphs that open with
-    their role ("User: ..."), in their order."""
+    """Write a conversation as one text: that of a lone user turn as it is; else paragraphs that
+    open with their role ("User: ..."), in their order."""
     if [turn.role for turn in turns] == ["user"]:
         return turns[0].text
     return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
 
 
 def question(query: str, turns: Sequence[Turn]) -> str:
-    """What the user asks: of a conversation the user's last turn."""
+    """Return what the user asks: of a conversation the user's last turn."""
     return next((turn.text for turn in reversed(turns) if turn.role == "user"), query)
 
 
 def turns_of(messages: Any) -> tuple[Turn, ...]:
-    """The turns of messages, whatever their order. BadMessages for what is no message."""
+    """Read the turns of messages, whatever their order. BadMessages for what is no message."""
     if not isinstance(messages, Iterable):
         raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
     found = tuple(_turn(message, f"[{n}]") for n, message in enumerate(messages))
@@ -63,7 +73,7 @@ def turns_of(messages: Any) -> tuple[Turn, ...]:
 
 
 def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:
-    """The turns that a response answers, and the assistant's last turn, which is rated.
+    """Return the turns that a response answers, and the assistant's last turn, which is rated.
 
     answered: responses come from elsewhere, so that messages may end with the user, and a last
     turn of the assistant's is left out. BadMessages for turns that are out of order, blank or of an
@@ -85,13 +95,13 @@ def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], st
 
 
 def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
-    """The turns as messages."""
+    """Return the turns as messages."""
     return [{"role": turn.role, "content": turn.text} for turn in turns]
 
 
 def content_text(message: Mapping[str, Any], where: str = "") -> str:
-    """The text of a message; of content in parts, the text parts. BadMessages for what is neither
-    text nor parts."""
+    """Return the text of a message; of content in parts, the text parts. BadMessages for what is
+    neither text nor parts."""
     content = message.get("content")
     if content is None:
         return ""
@@ -102,6 +112,68 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
     raise BadMessages(
         f"{where}.content", f"a message's content is text or a list of parts, not {content!r:.80}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Context(Mapping[str, str]):
+    """Texts that a judge may know beside query and response, by name, such as a reference or a
+    rubric.
+
+    A frozen mapping, equal whatever the order in which the texts were given. They are data like the
+    query: never control tokens, and a verdict in them is not the judge's.
+
+    turns: the conversation that the response answers, where it is more than the user's one turn;
+        the query is then its plain text.
+
+    >>> Context({"reference": "42"})["reference"]
+    '42'
+
+    Raises ValueError for a name that no template could have or that a judge input has itself,
+    TypeError for what is no text.
+    """
+
+    texts: tuple[tuple[str, str], ...] | Mapping[str, str] = ()
+    turns: tuple[Turn, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = dict(self.texts)
+        for name, text in given.items():
+            if not isinstance(name, str) or not NAME.fullmatch(name) or is_own(name):
+                raise ValueError(f"{name!r} names no context field: write it like `reference`")
+            if not isinstance(text, str):
+                raise TypeError(f"context field {name!r} is no text: {text!r:.80}")
+        object.__setattr__(self, "texts", tuple(sorted(given.items())))
+
+    def __getitem__(self, name: str) -> str:
+        return dict(self.texts)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self.texts))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def after(self, turns: tuple[Turn, ...]) -> Context:
+        """Return the same texts after these turns; a user's one turn is a query like any other."""
+        return Context(self.texts, () if [t.role for t in turns] == ["user"] else turns)
+
+
+NOTHING = Context()
+
+
+def context_of(given: Mapping[str, str]) -> Context:
+    """Return the frozen form of a mapping."""
+    return given if isinstance(given, Context) else Context(given)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextColumn:
+    """A context field that rows are asked for, and the column that holds it."""
+
+    field: str
+    column: str
+    required: bool = False
+    """Whether a row without it cannot be judged."""
 
 
 def _turn(message: Any, where: str) -> Turn:

@@ -1,4 +1,4 @@
-"""What can go wrong, one type per boundary.
+"""Errors, one type per boundary, and the extras to install where a module is missing.
 
 AutojError
 ├── ConfigError          a config file or value is wrong
@@ -19,7 +19,32 @@ Messages say what is wrong, the value, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+EXTRAS = {
+    "serve": ("fastapi", "prometheus_client", "starlette", "uvicorn"),
+    "train": (
+        "accelerate",
+        "datasets",
+        "datasketch",
+        "gguf",
+        "huggingface_hub",
+        "numpy",
+        "peft",
+        "pyarrow",
+        "safetensors",
+        "scipy",
+        "sklearn",
+        "tensorboard",
+        "tokenizers",
+        "transformers",
+        "trl",
+    ),
+    "gpu": ("psutil", "ray", "torch", "vllm"),
+}
+"""The modules that the client does without, by the extra that brings them; `gpu` holds the
+others."""
 
 
 class AutojError(Exception):
@@ -59,21 +84,18 @@ class InputRejected(EngineError):
 
 
 class EngineUnavailable(EngineError):
-    """No answer before the deadline, or the engine died: retry elsewhere or later.
-
-    retry_after_s: seconds for which whoever refused asks not to be asked again.
-    """
+    """No answer before the deadline, or the engine died: retry elsewhere or later."""
 
     retry_after_s: float = 0.0
+    """Seconds for which the server that refused asks not to be asked again."""
 
 
 class ReplicaLost(EngineUnavailable):
-    """The replica went while it held the request, which may have killed it.
-
-    replica: which one, where that is known; whoever is sent to the same dead one twice lost one.
-    """
+    """The replica went while it held the request, which may have killed it."""
 
     replica: str = ""
+    """Id of the replica, where it is known: a request that is sent to the same dead one twice lost
+    one replica."""
 
 
 class BudgetExceeded(AutojError):
@@ -93,3 +115,21 @@ def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
 
     nearest = get_close_matches(name, list(known), 1)
     return f": did you mean `{start}{nearest[0]}`?" if nearest else ""
+
+
+@contextmanager
+def from_extras() -> Iterator[None]:
+    """Raise ConfigError that names the extra to install, for imports in the block of a module that
+    is missing. For a module that no extra brings, ModuleNotFoundError stays."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
+        if extra is None:
+            raise
+        other = " ([cpu] without a GPU), or ask a running service" if extra == "gpu" else ""
+        raise ConfigError(
+            f"this needs {module}, which the client does without: pip install "
+            f"'autoj-reward[{extra}]'{other}"
+        ) from error

@@ -1,21 +1,27 @@
-"""The processes of one run: how many there are, and what the first one tells the others."""
+"""Processes of a run: how many there are, what the first one tells the others, and the garbage
+collector of one with many requests in flight."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-VARIABLE = "AUTOJ_PROCESSES"
+PROCESSES_VARIABLE = "AUTOJ_PROCESSES"
 """Set in the workers of a job; a launcher such as torchrun sets WORLD_SIZE in those of a
 training."""
+GC_THRESHOLD = 20_000
+"""New objects before the collector looks for cycles among them; Python's own number is 700."""
 T = TypeVar("T")
 
 
 def processes() -> int:
     """Return how many processes this run has; 1 if nothing started several."""
-    return int(os.environ.get(VARIABLE) or os.environ.get("WORLD_SIZE") or 1)
+    return int(os.environ.get(PROCESSES_VARIABLE) or os.environ.get("WORLD_SIZE") or 1)
 
 
 def is_first_rank() -> bool:
@@ -40,6 +46,27 @@ def of_first_rank(name: str, own: T) -> T:
         return own
     found: T = json.loads(store.get(name))
     return found
+
+
+@contextmanager
+def relaxed_gc() -> Iterator[None]:
+    """Raise the garbage collector's threshold while many requests are in flight, and keep it from
+    what is loaded by now.
+
+    With 1,000 requests in flight the collector goes through all that they hold again and again: a
+    third of the CPU, and stalls of 0.2 s. A request leaves no garbage for it to find. Objects that
+    the caller had frozen before stay frozen.
+    """
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if not frozen:
+            gc.unfreeze()
 
 
 def _distributed() -> Any:

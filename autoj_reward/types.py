@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from autoj_reward.context import NOTHING, context_of
-from autoj_reward.conversation import Turn, before_response, messages_of, plain
+from autoj_reward.conversation import NOTHING, Turn, before_response, context_of, messages_of, plain
 
 Asking = str | tuple[Turn, ...]
 """A query, or the turns of a conversation."""

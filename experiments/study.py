@@ -21,12 +21,11 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
-from autoj_reward.cli.shell import explained
+from autoj_reward.cli.main import explained
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.io.files import write_json, write_text
-from autoj_reward.io.plain import plain
+from autoj_reward.io.files import to_plain, write_json, write_text
 from autoj_reward.io.provenance import describe_machine, installed_versions
 
 
@@ -97,7 +96,7 @@ class Study(Generic[T]):
     ) -> str:
         """Write the result, its report and its plots (SVG by name) into the output folder; returns
         the report."""
-        result: dict[str, Any] = plain(self.head() | dict(found))
+        result: dict[str, Any] = to_plain(self.head() | dict(found))
         write_json(self.config.output / f"{name}.json", result)
         text = render(result)
         write_text(self.config.output / f"{name}.md", text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoj_reward.cli import plan as rates
-from autoj_reward.cli.flags import (
+from autoj_reward.cli import inspection
+from autoj_reward.cli.main import (
     CONFIG,
     RUN,
     SET,
@@ -29,14 +29,14 @@ ACCELERATE = flag("--accelerate", metavar="FILE", help="accelerate's config that
 PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, over that file's")
 
 
-@command(*rates.plan.flags, CONFIG, SET, ACCELERATE, PROCESSES)
+@command(*inspection.plan.flags, CONFIG, SET, ACCELERATE, PROCESSES)
 def plan(
     config: str | None, sets: list[str], accelerate: str | None, processes: int | None, **keys: Any
 ) -> int:
     """The memory of a run file's engines and trainings with its judges' rates, or without one the
     rate of a judge."""
     if config is None:
-        return rates.plan.run(**keys)
+        return inspection.plan.run(**keys)
     from rollouts.plan import main
 
     return main(config, sets, accelerate, processes, **keys)

@@ -10,8 +10,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from autoj_reward.capacity.machine import Machine
-from autoj_reward.capacity.memory import Place, Training, parts, require_room
+from autoj_reward.capacity.memory import (
+    ModelShape,
+    Training,
+    TrainingDevices,
+    find_shape,
+    memory_parts,
+    require_room,
+    unquantised,
+)
 from autoj_reward.capacity.plan import (
     PlanConfig,
     assumed,
@@ -20,8 +27,7 @@ from autoj_reward.capacity.plan import (
     rate_columns,
     rate_of,
 )
-from autoj_reward.capacity.roofline import Serving, work_of
-from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
+from autoj_reward.capacity.roofline import Machine, Serving, judgement_tokens
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
@@ -90,16 +96,18 @@ def main(
     return 0 if any(row.fault is None for row in rows) else 1
 
 
-def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> Place:
+def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
     """Where a training runs: by accelerate's config, or on so many GPUs that each hold it whole."""
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())
     gpus = processes or int(told.get("num_processes", 1))
-    return Place(machine.memory_gib, gpus, told.get("distributed_type") == "FSDP")
+    return TrainingDevices(machine.memory_gib, gpus, told.get("distributed_type") == "FSDP")
 
 
-def plan(data: Mapping[str, Any], machine: Machine, place: Place, flags: PlanConfig) -> list[Row]:
+def plan(
+    data: Mapping[str, Any], machine: Machine, place: TrainingDevices, flags: PlanConfig
+) -> list[Row]:
     """A row for each engine, and for each trainer that could run the file."""
     return [*_engines(data, machine, flags), *_trainings(data, place)]
 
@@ -152,11 +160,11 @@ def _rate(
         return None
     writes = config.critique and not isinstance(format_of(config), ScalarFormat)
     critique = min(flags.critique, config.max_tokens) if writes else 0
-    work = work_of(flags.model_copy(update={"critique": critique}))
+    work = judgement_tokens(flags.model_copy(update={"critique": critique}))
     return rate_of(find_shape(config.model), machine, serving, work, flags)
 
 
-def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
+def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]:
     makers: list[tuple[str, type[Block], Callable[[Any], Any]]] = [
         ("train judge", TrainJudgeConfig, lambda c: memory_load(c, sequences_of(c))),
         ("train scalar", TrainScalarConfig, lambda c: memory_load(c, 2)),
@@ -175,7 +183,7 @@ def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
             require_room(training, place)
         except ConfigError as error:
             fault = str(error)
-        yield Row(name, place.gpus, parts(training, place), fault)
+        yield Row(name, place.gpus, memory_parts(training, place), fault)
 
 
 def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:

@@ -6,8 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from autoj_reward.errors import ConfigError
-from autoj_reward.extras import EXTRAS, from_extras
+from autoj_reward.errors import EXTRAS, ConfigError, from_extras
 from tests.test_imports import ROOT, SOURCES, imported, name_of
 
 CLIENT = {"aiohttp", "pydantic", "pydantic_core", "tqdm", "yaml"}

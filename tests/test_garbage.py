@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Scope
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
-from autoj_reward.garbage import LOOK_AFTER, seldom_collected
 from autoj_reward.judge.make import make_judge
+from autoj_reward.processes import GC_THRESHOLD, relaxed_gc
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from experiments.faults.chaos.server import HEADERS, TOKEN
@@ -43,13 +43,13 @@ async def asked(app: ASGIApp, response: str) -> int:
 def test_it_looks_seldom_and_afterwards_as_before() -> None:
     before = gc.get_threshold()
     gc.unfreeze()  # tests/conftest.py froze what is imported
-    with seldom_collected():
-        assert gc.get_threshold() == (LOOK_AFTER, *before[1:])
+    with relaxed_gc():
+        assert gc.get_threshold() == (GC_THRESHOLD, *before[1:])
         assert gc.get_freeze_count() > 0
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
     gc.freeze()
-    with seldom_collected():
+    with relaxed_gc():
         pass
     assert gc.get_freeze_count() > 0  # its caller's
 

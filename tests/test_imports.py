@@ -18,17 +18,7 @@ HEAVY = {"torch", "ray", "vllm", "transformers"}
 
 # A room imports itself and what stands left of it.
 STAGES = (
-    (
-        "types",
-        "conversation",
-        "context",
-        "errors",
-        "config",
-        "extras",
-        "logs",
-        "garbage",
-        "processes",
-    ),
+    ("types", "conversation", "errors", "config", "logs", "processes"),
     ("io",),
     ("capacity",),
     ("formats",),

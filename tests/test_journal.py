@@ -17,8 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.context import Context
-from autoj_reward.conversation import Turn
+from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal, Sampled, judgement_key
 from autoj_reward.journal.reading import Reader

@@ -1,14 +1,20 @@
-"""What a training takes of each GPU's memory, part by part, before anything is loaded.
+"""Memory: what a model's weights and its KV cache take, and each part of a training step on a GPU,
+before anything is loaded.
 
 docs/capacity.md states the rules and what they leave out.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
 
-from autoj_reward.capacity.shape import ModelShape
-from autoj_reward.errors import ConfigError
+import yaml
+
+from autoj_reward.errors import ConfigError, ModelError
 
 GIB = 2**30
 ADAM = 8
@@ -17,47 +23,183 @@ LOGITS = 10
 """Bytes of a logit in a step: in half precision, in float32, and its gradient."""
 RESERVE_GIB = 3.0
 """CUDA's and NCCL's own, and what the allocator cannot use."""
+Precision = Literal["float32", "bf16", "fp8"]
+PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "bf16": 2, "fp8": 1}
+MODEL_TYPES = (
+    "cohere", "gemma", "glm", "glm4", "granite", "llama", "ministral3", "mistral", "olmo2", "phi3",
+    "qwen2", "qwen3", "seed_oss", "smollm3",
+)  # fmt: skip
+"""Dense decoders with gated feed-forward blocks, whose layers all attend alike: `ModelShape` counts
+their parameters within 0.1 %. Others are refused: transformers could count them too, but its import
+takes 4 s where a plan takes 0.2."""
+TIED = ("cohere", "gemma")
+"""Types whose output head is the embedding where their config does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of a dense decoder in elements; `tied` if the embedding is the output head as well.
+
+    Biases and the norms of queries and keys, under 0.1 % of the parameters, are not counted.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    tied: bool
+
+    @property
+    def blocks(self) -> int:
+        """Parameters of all layers, with each of which a token is multiplied."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = 2 * self.hidden * (queries + keys)
+        gated, norms = 3 * self.hidden * self.intermediate, 2 * self.hidden
+        return self.layers * (attention + gated + norms)
+
+    @property
+    def head(self) -> int:
+        """Parameters of the output head; the embedding has as many."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        return self.blocks + self.hidden + self.head * (1 if self.tied else 2)
+
+    def kv_bytes(self, precision: Precision) -> int:
+        """Return the bytes of one token's keys and values in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * PRECISION_BYTES[precision]
+
+    def read_bytes(self, precision: Precision) -> int:
+        """Return the bytes of the weights that a decoding step reads.
+
+        Quantised to fp8 are the blocks; head and embedding stay bf16, as vLLM keeps them.
+        """
+        return (
+            self.blocks * PRECISION_BYTES[precision]
+            + self.head * PRECISION_BYTES[unquantised(precision)]
+        )
+
+    def weight_bytes(self, precision: Precision) -> int:
+        """Return the bytes of all weights in memory."""
+        rest = self.parameters - self.blocks
+        return (
+            self.blocks * PRECISION_BYTES[precision]
+            + rest * PRECISION_BYTES[unquantised(precision)]
+        )
+
+
+def unquantised(precision: Precision) -> Precision:
+    """Return the precision of output head and attention, which are never quantised."""
+    return "bf16" if precision == "fp8" else precision
+
+
+@lru_cache
+def known_shapes() -> dict[str, ModelShape]:
+    """Return the shapes of the table by name, the names of judges of that shape included."""
+    data = yaml.safe_load((Path(__file__).parent / "shapes.yaml").read_text(encoding="utf-8"))
+    found: dict[str, ModelShape] = {}
+    for name, entry in data.items():
+        shape = shape_of(entry, name)
+        found |= {known: shape for known in (name, *entry.get("known_as", ()))}
+    return found
+
+
+def find_shape(model: str) -> ModelShape:
+    """Return the shape of a model known by name, or of a local folder. Raises ModelError."""
+    if model in known_shapes():
+        return known_shapes()[model]
+    path = Path(model).expanduser() / "config.json"
+    if not path.is_file():
+        raise ModelError(
+            f"no shape of {model!r}: name a folder with its config.json, or one of "
+            f"{', '.join(known_shapes())}"
+        )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: not valid JSON: {error}") from error
+    return shape_of(config, str(model), f"{path}: ")
+
+
+def shape_of(config: dict[str, Any], name: str, where: str = "") -> ModelShape:
+    """Read the shape from a transformers config. Raises ModelError for a key that is missing, or a
+    `model_type` whose parameters would be miscounted."""
+    kind = config.get("model_type")
+    if kind not in MODEL_TYPES:
+        raise ModelError(
+            f"{where}model_type is {kind!r}: only dense decoders can be planned "
+            f"({', '.join(MODEL_TYPES)})"
+        )
+    try:
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        return ModelShape(
+            name=name,
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            intermediate=int(config["intermediate_size"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or hidden // heads),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", kind in TIED)),
+        )
+    except KeyError as error:
+        raise ModelError(
+            f"{where}key {error} is missing: is this a model's config.json?"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One step's load. lora_rank: None trains all weights, which then are float32; a LoRA base is
-    in half precision. learners: models that are trained on one base (2: policy and value).
-    references: frozen copies of the whole model beside it. sequences: at a time on one GPU.
-    length: tokens of each, of which `written` were sampled. sampled: sequences that a GPU samples
-    at once. scores: float32 logits kept of everything sampled, by how many copies."""
+    """Load of one training step."""
 
     shape: ModelShape
     sequences: int
+    """Sequences at a time on one GPU."""
     length: int
+    """Tokens of each sequence, of which `written` were sampled."""
     lora_rank: int | None = None
+    """None trains all weights, which then are float32; a LoRA base is in half precision."""
     learners: int = 1
+    """Models that are trained on one base (2: policy and value)."""
     references: int = 0
+    """Frozen copies of the whole model beside it."""
     checkpointing: bool = True
+    """Whether activations are computed again in the backward pass."""
     sampled: int = 0
+    """Sequences that a GPU samples at once."""
     written: int = 0
     scores: int = 0
+    """Copies of the float32 logits of everything sampled that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a training runs. gpus: one process on each. sharded: FSDP shares weights, gradients and
-    optimizer states out; without it every GPU holds them whole."""
+class TrainingDevices:
+    """GPUs of a training."""
 
     memory_gib: float
+    """Memory of each."""
     gpus: int = 1
+    """Number of GPUs, with one process on each."""
     sharded: bool = False
+    """FSDP shares weights, gradients and optimizer states out; without it every GPU holds them
+    whole."""
 
 
 def adapter_parameters(shape: ModelShape, rank: int) -> int:
-    """Of LoRA on every linear layer of the blocks."""
+    """Return the parameters of LoRA adapters on every linear layer of the blocks."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     attention = 2 * (shape.hidden + queries) + 2 * (shape.hidden + keys)
     return shape.layers * rank * (attention + 3 * (shape.hidden + shape.intermediate))
 
 
-def parts(training: Training, place: Place) -> dict[str, float]:
-    """GiB on each GPU by part."""
+def memory_parts(training: Training, place: TrainingDevices) -> dict[str, float]:
+    """Return the GiB that a training step takes on each GPU, by part."""
     shape, shares = training.shape, place.gpus if place.sharded else 1
     whole = shape.parameters
     if training.lora_rank is None:
@@ -81,9 +223,9 @@ def parts(training: Training, place: Place) -> dict[str, float]:
     return {name: size / GIB for name, size in found.items() if size} | {"reserve": RESERVE_GIB}
 
 
-def require_room(training: Training, place: Place) -> dict[str, float]:
-    """The parts, if they fit. Raises ConfigError with all of them."""
-    found = parts(training, place)
+def require_room(training: Training, place: TrainingDevices) -> dict[str, float]:
+    """Return the parts if they fit. Raises ConfigError with all of them."""
+    found = memory_parts(training, place)
     if sum(found.values()) <= place.memory_gib:
         return found
     shared = "shared out by FSDP" if place.sharded else "each of which holds everything"
@@ -101,14 +243,14 @@ def require_room(training: Training, place: Place) -> dict[str, float]:
 
 
 def listed(found: dict[str, float]) -> str:
-    """The sum and its parts, in words."""
+    """Write the sum and its parts in words."""
     each = ", ".join(f"{name} {size:.1f}" for name, size in found.items())
     return f"{sum(found.values()):.1f} GiB ({each})"
 
 
-def _copies(training: Training, place: Place, trained: int) -> float:
-    """What a step makes of the weights: autocast's halves and DDP's buckets, or with FSDP the two
-    blocks that are whole at a time, their gradients, and embedding and head."""
+def _copies(training: Training, place: TrainingDevices, trained: int) -> float:
+    """Bytes of the copies that a step makes of the weights: autocast's halves and DDP's buckets, or
+    with FSDP the two blocks that are whole at a time, their gradients, and embedding and head."""
     shape = training.shape
     if place.sharded:
         block = shape.blocks / shape.layers
@@ -118,8 +260,8 @@ def _copies(training: Training, place: Place, trained: int) -> float:
 
 
 def _activations(training: Training) -> float:
-    """Bytes a token: what a block keeps for its backward pass, for all blocks, or for the one
-    that is recomputed beside every block's input."""
+    """Bytes a token that blocks keep for the backward pass: all of them, or with checkpointing the
+    one that is recomputed, beside every block's input."""
     shape = training.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     block = 2 * (6 * shape.hidden + 2 * (queries + 2 * keys) + 4 * shape.intermediate)

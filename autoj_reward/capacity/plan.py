@@ -7,42 +7,49 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.capacity.machine import Machine, find_gpu, measure, memory_here
+from autoj_reward.capacity.memory import ModelShape, find_shape, unquantised
 from autoj_reward.capacity.roofline import (
+    JudgementTokens,
     Lengths,
+    Machine,
     Serving,
-    Work,
+    find_gpu,
+    judgement_tokens,
     kv_room_gib,
+    measure_machine,
     roofline,
-    work_of,
 )
-from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
 from autoj_reward.errors import ConfigError
 from autoj_reward.io.markdown import table
+from autoj_reward.io.provenance import memory_here
 
 
 class PlanConfig(Lengths, Serving):
-    """The flags of the command.
-
-    tflops, tflops_fp8, bandwidth, memory: of `custom` and `cpu`; tflops in bf16, in float32 for
-    float32 weights. wanted: judgements a minute. price: of a device-hour, in any currency; there
-    is no default.
-    """
+    """Flags of `autoj plan`. The four figures of a device are for `custom` and `cpu`."""
 
     gpu: str
+    """A GPU of the table, `custom`, or `cpu`."""
     model: str = "llama-2-13b"
+    """A model of the table, or a folder with config.json."""
     tflops: float | None = Field(None, gt=0)
+    """Dense peak in bf16, or in float32 for float32 weights."""
     tflops_fp8: float | None = Field(None, gt=0)
+    """Dense peak in fp8; without it fp8 computes in bf16."""
     bandwidth: float | None = Field(None, gt=0)
+    """Of the device's memory, in 10^9 bytes a second."""
     memory: float | None = Field(None, gt=0)
+    """GiB of the device."""
     measure: bool = False
+    """Whether this machine's cores are timed."""
     wanted: float | None = Field(None, gt=0)
+    """Judgements a minute for which devices are counted."""
     price: float | None = Field(None, gt=0)
+    """Price of a device-hour, in any currency; there is no default."""
     as_json: bool = False
 
 
 def make_plan(config: PlanConfig) -> dict[str, Any]:
-    """Everything that the command prints, as plain data; seconds and judgements a minute."""
+    """Return everything that the command prints, as plain data."""
     shape, machine = find_shape(config.model), find_machine(config)
     kv_bytes = shape.kv_bytes(config.kv)
     return {
@@ -55,7 +62,7 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
         "device": {"name": config.gpu, **machine.model_dump(exclude={"device", "capability"})},
         "serving": config.model_dump(include=set(Serving.model_fields)),
         "lengths": config.model_dump(include=set(Lengths.model_fields)),
-        "rate": rate_of(shape, machine, config, work_of(config), config),
+        "rate": rate_of(shape, machine, config, judgement_tokens(config), config),
         "wanted": config.wanted,
         "price": config.price,
         "assumed": assumed(config),
@@ -63,7 +70,7 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
 
 
 def find_machine(config: PlanConfig) -> Machine:
-    """The device of the flags: of the table, measured here, or given. Raises ConfigError."""
+    """Return the device of the flags: of the table, measured here, or given. Raises ConfigError."""
     given = (config.tflops, config.tflops_fp8, config.bandwidth, config.memory)
     if config.measure and config.gpu != "cpu":
         raise ConfigError(f"--measure times this machine's cores: use --gpu cpu, not {config.gpu}")
@@ -79,7 +86,7 @@ def find_machine(config: PlanConfig) -> Machine:
             raise ConfigError(
                 "--measure takes no --tflops, --tflops-fp8, --bandwidth or --memory: leave them out"
             )
-        return measure()
+        return measure_machine()
     memory = config.memory or (memory_here() if config.gpu == "cpu" else None)
     if config.tflops is None or config.bandwidth is None or memory is None:
         needed = "--tflops and --bandwidth, or --measure" if config.gpu == "cpu" else (
@@ -93,9 +100,9 @@ def find_machine(config: PlanConfig) -> Machine:
 
 
 def rate_of(
-    shape: ModelShape, machine: Machine, serving: Serving, work: Work, config: PlanConfig
+    shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens, config: PlanConfig
 ) -> dict[str, Any]:
-    """The rate of one engine, and with `wanted` and `price` its devices and cost.
+    """Return the rate of one engine, and with `wanted` and `price` its devices and cost.
 
     Raises ConfigError or ModelError as `roofline`.
     """
@@ -112,7 +119,7 @@ def rate_of(
 
 
 def assumed(config: PlanConfig) -> str:
-    """What a rate takes for granted, in a line."""
+    """Write in a line what a rate takes for granted."""
     return (
         f"At most: {config.efficiency:.0%} of peak compute or bandwidth in a steady state, "
         f"critiques of {config.critique} tokens, and time for nothing else."
@@ -120,21 +127,21 @@ def assumed(config: PlanConfig) -> str:
 
 
 def rate_cells(rate: dict[str, Any], config: PlanConfig) -> list[str]:
-    """The cells of a rate under `rate_columns`."""
-    cells = [figure(rate["per_minute_a_device"]), rate["bound"]]
+    """Return the cells of a rate under `rate_columns`."""
+    cells = [three_digits(rate["per_minute_a_device"]), rate["bound"]]
     cells += [str(rate["devices"])] if config.wanted else []
-    return cells + ([figure(rate["cost_a_thousand"])] if config.price else [])
+    return cells + ([three_digits(rate["cost_a_thousand"])] if config.price else [])
 
 
 def rate_columns(config: PlanConfig) -> list[str]:
-    """The heads of `rate_cells`."""
+    """Return the heads of `rate_cells`."""
     head = ["judgements a minute a device", "bound by"]
     head += [f"devices for {config.wanted:g} a minute"] if config.wanted else []
     return head + (["cost of 1,000"] if config.price else [])
 
 
-def render(found: dict[str, Any], config: PlanConfig) -> str:
-    """The plan as Markdown."""
+def render_plan(found: dict[str, Any], config: PlanConfig) -> str:
+    """Write the plan as Markdown."""
     model, device, rate = found["model"], found["device"], found["rate"]
     peaks = ", ".join(f"{peak:.4g} TFLOPS {name}" for name, peak in device["tflops"].items())
     cells = [f"{rate['kv_cache_gib']:.1f}", str(rate["sequences"]), *rate_cells(rate, config)]
@@ -152,6 +159,6 @@ def render(found: dict[str, Any], config: PlanConfig) -> str:
     return "\n".join(lines)
 
 
-def figure(value: float) -> str:
-    """Three digits, and all of those before the point."""
+def three_digits(value: float) -> str:
+    """Write a number with three digits, and all of those before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

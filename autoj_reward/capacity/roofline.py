@@ -5,68 +5,170 @@
     judgement = prefill + (output - 1) step / C                  C: sequences that fit at once
 
 in steady state, with continuous batching, all lengths at their mean, prefill and decoding in turn.
-docs/capacity.md derives it and lists what it leaves out.
+docs/capacity.md derives it and lists what it leaves out. Devices are those of `gpus.yaml`, given by
+their figures, or this machine's cores measured.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
+import yaml
 from pydantic import Field
 
-from autoj_reward.capacity.machine import Machine
-from autoj_reward.capacity.shape import ModelShape, Precision, unquantised
-from autoj_reward.config import Block
+from autoj_reward.capacity.memory import GIB, ModelShape, Precision, unquantised
+from autoj_reward.config import Block, check
 from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.io.provenance import memory_here
 
 READS = 2
 """Tokens that read a rating's distribution: the label, and the digit that may follow it."""
+MATRIX = 2048
+"""Rows and columns of the square matrices that are multiplied."""
+COPIED = 1 << 28
+"""Bytes that are copied: more than caches hold."""
+MEASURED_S = 3.0
+"""Seconds for which each is repeated: the more often, the surer one round had the cores to
+itself."""
+
+
+class Machine(Block):
+    """One device, or the cores of one replica."""
+
+    tflops: dict[Precision, float] = Field(min_length=1)
+    """Dense peak by precision, in 10^12 operations a second; a multiplication and an addition are
+    two."""
+    memory_gib: float = Field(gt=0)
+    bandwidth_gbs: float = Field(gt=0)
+    """Bandwidth of its memory, in 10^9 bytes a second."""
+    device: str | None = None
+    """The name that its driver reports."""
+    capability: tuple[int, int] = (9, 0)
+    """Its compute capability."""
+
+    def peak(self, precision: Precision) -> float:
+        """Return the operations a second. fp8 without fp8 units computes in bf16; raises
+        ConfigError where the peak is not known."""
+        for usable in (precision, unquantised(precision)):
+            if usable in self.tflops:
+                return self.tflops[usable] * 1e12
+        known = ", ".join(self.tflops)
+        raise ConfigError(f"no peak in {precision} is known: plan weights and kv in {known}")
+
+
+@lru_cache
+def known_gpus() -> dict[str, Machine]:
+    """Return the GPUs of the table by name. Source: NVIDIA's data sheets of the A100, H100, H200,
+    L40S, HGX B200, and the Ada architecture paper for the RTX 4090; the SXM variants where there
+    are several."""
+    path = Path(__file__).parent / "gpus.yaml"
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {name: check(Machine, entry, f"{path}: {name}") for name, entry in data.items()}
+
+
+def find_gpu(name: str) -> Machine:
+    """Return a GPU of the table by its name. Raises ConfigError listing the names."""
+    try:
+        return known_gpus()[name.lower()]
+    except KeyError:
+        raise ConfigError(
+            f"gpu {name!r} is not in the table: use one of {', '.join(known_gpus())}, or custom "
+            "or cpu with --tflops, --bandwidth and --memory"
+        ) from None
+
+
+def reported(device: str) -> Machine:
+    """Return the GPU of the table that a driver reports under this name. Raises ConfigError."""
+    for machine in known_gpus().values():
+        if machine.device == device:
+            return machine
+    raise ConfigError(
+        f"no peaks of {device!r} are in the table: give `machine` with tflops, memory_gib and "
+        "bandwidth_gbs from its data sheet"
+    )
+
+
+def measure_machine() -> Machine:
+    """Measure this machine's cores, in float32 by torch with the threads it was given.
+
+    The peak is that of a product of two square matrices, the bandwidth that of a copy, read and
+    written bytes counted; the best of many rounds.
+    """
+    import torch
+
+    left, right = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
+    product = torch.empty(MATRIX, MATRIX)
+    source = torch.rand(COPIED // 4)
+    target = torch.empty_like(source)
+    seconds = _best(lambda: torch.mm(left, right, out=product))
+    return Machine(
+        tflops={"float32": 2 * MATRIX**3 / seconds / 1e12},
+        bandwidth_gbs=2 * COPIED / _best(lambda: target.copy_(source)) / 1e9,
+        memory_gib=memory_here(),
+    )
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest round in MEASURED_S; the first, which warms up, does not count."""
+    work()
+    times: list[float] = []
+    until = time.perf_counter() + MEASURED_S
+    while not times or time.perf_counter() < until:
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)
 
 
 class Lengths(Block):
-    """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements.
-
-    template, closing: the judge's template before and after the response. query, response: what is
-    judged. critique: what the judge writes before its rating; 0 for a rating alone. candidates:
-    responses a query, which share its prefix.
-    """
+    """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements."""
 
     template: int = Field(40, ge=0)
+    """The judge's template before the response."""
     query: int = Field(115, ge=0)
     response: int = Field(235, ge=0)
     closing: int = Field(60, ge=0)
+    """The judge's template after the response."""
     critique: int = Field(330, ge=0)
+    """What the judge writes before its rating; 0 for a rating alone."""
     candidates: int = Field(32, ge=1)
+    """Responses a query, which share its prefix."""
 
 
 class Serving(Block):
-    """How the model is served.
-
-    tensor_parallel: devices an engine. memory_share: of each device's memory, for weights and KV.
-    kv_cache_gib: KV cache of an engine where it has a size of its own (CPU replicas); as in vLLM,
-    memory_share then counts for nothing, and weights and KV may take the whole memory.
-    max_sequences: most sequences that the engine runs at once, or that the job has.
-    efficiency: share of peak compute and bandwidth that is reached; 1 is the roofline.
-    """
+    """Settings of the engine that serves the model."""
 
     weights: Precision = "bf16"
     kv: Precision = "bf16"
     sharing: bool = True
+    """Whether prefixes are cached."""
     tensor_parallel: int = Field(1, ge=1)
+    """Devices an engine."""
     memory_share: float = Field(0.9, gt=0, le=1)
+    """Share of each device's memory for weights and KV cache."""
     kv_cache_gib: float | None = Field(None, gt=0)
+    """KV cache of an engine where it has a size of its own (CPU replicas). As in vLLM, memory_share
+    then counts for nothing, and weights and KV may take the whole memory."""
     max_sequences: int | None = Field(None, ge=1)
+    """Most sequences that the engine runs at once, or that the job has."""
     efficiency: float = Field(1.0, gt=0, le=1)
+    """Share of peak compute and bandwidth that is reached; 1 is the roofline."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One judgement. prefix: prompt tokens shared by `sharers` judgements. own: the other ones.
-    output: tokens written."""
+class JudgementTokens:
+    """Tokens of one judgement."""
 
     prefix: int
+    """Prompt tokens that `sharers` judgements share."""
     own: int
+    """The other prompt tokens."""
     output: int
+    """Tokens that the judge writes."""
     sharers: int = 1
 
     @property
@@ -75,25 +177,30 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """per_minute: judgements of one engine. sequences: how many run at once. seconds: parts of the
-    engine's time for one judgement. bound: what binds, the largest part."""
+class Roofline:
+    """The rate of one engine at most."""
 
     per_minute: float
+    """Judgements a minute."""
     sequences: int
+    """Sequences that run at once."""
     seconds: dict[str, float]
+    """Parts of the engine's time for one judgement."""
     bound: str
+    """What binds: the largest part."""
 
 
-def work_of(lengths: Lengths) -> Work:
-    """The critique and rating of one response."""
+def judgement_tokens(lengths: Lengths) -> JudgementTokens:
+    """Return the tokens of the critique and rating of one response."""
     prefix, own = lengths.template + lengths.query, lengths.response + lengths.closing
-    return Work(prefix, own, lengths.critique + READS, lengths.candidates)
+    return JudgementTokens(prefix, own, lengths.critique + READS, lengths.candidates)
 
 
-def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> Rate:
-    """The rate of one engine. Raises ConfigError where tensor_parallel does not divide the heads,
-    and ModelError where the model or a single sequence does not fit."""
+def roofline(
+    shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens
+) -> Roofline:
+    """Return the rate of one engine. Raises ConfigError where tensor_parallel does not divide the
+    heads, and ModelError where the model or a single sequence does not fit."""
     check_parallel(shape, serving.tensor_parallel)
     devices = serving.tensor_parallel * serving.efficiency
     linear = machine.peak(serving.weights) * devices
@@ -125,7 +232,7 @@ def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) 
         "reading weights": "weights bandwidth" if limited else "KV memory",
         "reading KV": "KV bandwidth",
     }
-    return Rate(
+    return Roofline(
         per_minute=60 / sum(seconds.values()),
         sequences=sequences,
         seconds=seconds,
@@ -133,11 +240,11 @@ def roofline(shape: ModelShape, machine: Machine, serving: Serving, work: Work) 
     )
 
 
-def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -> int:
-    """Sequences whose KV fits at once, each with half of its output written. Raises ModelError
-    where the weights, the KV cache or a single sequence does not fit."""
+def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens) -> int:
+    """Return how many sequences' KV fits at once, each with half of its output written. Raises
+    ModelError where the weights, the KV cache or a single sequence does not fit."""
     room = kv_room_gib(shape, machine, serving)
-    tokens = room * 2**30 / _kv_bytes(shape, serving)
+    tokens = room * GIB / _kv_bytes(shape, serving)
     half = work.output / 2
     count = int(tokens / (work.prompt + half))
     if serving.sharing:
@@ -156,9 +263,9 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Work) -
 
 
 def kv_room_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
-    """GiB that the devices of an engine have for its KV cache, below 0 where not even the weights
-    fit. Raises ModelError where a stated cache does not fit beside them."""
-    weights = shape.weight_bytes(serving.weights) / 2**30
+    """Return the GiB that the devices of an engine have for its KV cache, below 0 where not even
+    the weights fit. Raises ModelError where a stated cache does not fit beside them."""
+    weights = shape.weight_bytes(serving.weights) / GIB
     memory, given = machine.memory_gib * serving.tensor_parallel, serving.kv_cache_gib
     if given is None:
         return memory * serving.memory_share - weights
@@ -171,7 +278,7 @@ def kv_room_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
 
 
 def _unfit(shape: ModelShape, serving: Serving, why: str) -> ModelError:
-    weights = shape.weight_bytes(serving.weights) / 2**30
+    weights = shape.weight_bytes(serving.weights) / GIB
     lighter = " or" if serving.weights == "fp8" else ", fp8 weights or"
     return ModelError(
         f"{shape.name} does not fit: its weights take {weights:.1f} GiB in {serving.weights}, "
@@ -181,7 +288,7 @@ def _unfit(shape: ModelShape, serving: Serving, why: str) -> ModelError:
 
 
 def check_parallel(shape: ModelShape, devices: int) -> None:
-    """Raises ConfigError unless attention heads and KV heads can be split or copied evenly."""
+    """Raise ConfigError unless attention heads and KV heads can be split or copied evenly."""
     fits = [
         n
         for n in range(1, shape.heads + 1)
@@ -199,7 +306,7 @@ def _kv_bytes(shape: ModelShape, serving: Serving) -> float:
     return shape.kv_bytes(serving.kv) * max(1.0, serving.tensor_parallel / shape.kv_heads)
 
 
-def _prefill(serving: Serving, work: Work) -> tuple[float, float]:
+def _prefill(serving: Serving, work: JudgementTokens) -> tuple[float, float]:
     """Prompt tokens that a request computes, and the sum of the contexts they attend to."""
     all_pairs = work.prompt * (work.prompt + 1) / 2
     if not serving.sharing:

@@ -1,1 +1,1 @@
-"""The `autoj` command: a module for each of its commands."""
+"""The `autoj` command: its table of commands, and the commands by subject."""

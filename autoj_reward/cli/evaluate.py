@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoj_reward.cli.flags import CONFIG, SET, STRICT_KEYS, Flag, calling, flag
+from autoj_reward.cli.main import CONFIG, SET, STRICT_KEYS, Flag, calling, flag
 
 DATA = flag("--data", metavar="FILE", required=True, help="the rows to measure on")
 RESULT = flag(

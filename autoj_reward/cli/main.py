@@ -1,7 +1,8 @@
-"""The command line: a table of commands, and nothing that takes time to import.
+"""The `autoj` command: its table of commands, the flags that they share, and its exit codes.
 
-Only the module of the command that is typed is imported, for its flags. The table is where the
-packages meet: names as text, so that this package does not import `rollouts`.
+Nothing here takes time to import, and only the module of the command that is typed is imported, for
+its flags. The table is where the packages meet: names as text, so that this package does not import
+`rollouts`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,12 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-from autoj_reward.cli.flags import Command
-from autoj_reward.cli.shell import explained
-from autoj_reward.errors import did_you_mean
+from autoj_reward.errors import AutojError, did_you_mean, from_extras
 
 GROUPS = {
     "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),
@@ -35,16 +34,10 @@ MODULES = {
         "train online-dpo": "pairs ordered by the judge (TRL's OnlineDPOTrainer)",
         "train rejection-sampling": "train on the best of N, round after round (TRL's SFTTrainer)",
     },
-    "autoj_reward.cli.train": {
-        "train judge": "train a judge: critiques, ratings, labelled pairs (paper, section 4.4)",
-        "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
-    },
-    "autoj_reward.cli.collect": {
-        "collect": "ask a stronger model for judgements to train on",
-    },
-    "autoj_reward.cli.score": {
+    "autoj_reward.cli.judging": {
         "score": "rate the response of every row (query, response)",
         "compare": "compare the responses of every row (query, response_1, response_2)",
+        "serve": "serve a judge over HTTP",
     },
     "autoj_reward.cli.evaluate": {
         "evaluate eval-p": "agreement and consistency on Eval-P, overall and by scenario group",
@@ -56,26 +49,84 @@ MODULES = {
         "evaluate kappa": "agreement of judges with each other, from results on the same pairs",
         "evaluate leaderboard": "one HTML page of any number of results",
     },
-    "autoj_reward.cli.classify": {"classify": "name the scenario of every query"},
-    "autoj_reward.cli.scenarios": {"scenarios": "list the scenarios, or show one"},
-    "autoj_reward.cli.serve": {"serve": "serve a judge over HTTP"},
-    "autoj_reward.cli.watch": {"watch": "show a run in the browser, while it runs or after"},
-    "autoj_reward.cli.judge": {"judge new": "write a judge format to start from"},
-    "autoj_reward.cli.journal": {
+    "autoj_reward.cli.data": {
+        "collect": "ask a stronger model for judgements to train on",
+        "scenarios": "list the scenarios, or show one",
+        "classify": "name the scenario of every query",
+        "train judge": "train a judge: critiques, ratings, labelled pairs (paper, section 4.4)",
+        "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
+    },
+    "autoj_reward.cli.inspection": {
+        "watch": "show a run in the browser, while it runs or after",
         "journal stats": "what a journal holds, and its size",
         "journal export": "every judgement as a JSON line",
         "journal compact": "the same judgements in less room",
-    },
-    "autoj_reward.cli.parse": {
+        "models": "list the models known by name",
+        "judge new": "write a judge format to start from",
         "parse": "show what a judge is shown and what is read in its texts",
     },
-    "autoj_reward.cli.models": {"models": "list the models known by name"},
 }
 """Where each command is, by what is typed, and what it does."""
 
+Flag = tuple[str, dict[str, Any]]
+
+
+class Command(NamedTuple):
+    """A command: a function with one argument for each flag, which returns the exit code."""
+
+    run: Callable[..., int]
+    flags: tuple[Flag, ...]
+
+
+def flag(name: str, **options: Any) -> Flag:
+    """Describe a flag, with the options of `add_argument`."""
+    return name, options
+
+
+def command(*flags: Flag) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a command with these flags. It imports what is heavy when it is called."""
+    return lambda function: Command(function, flags)
+
+
+def calling(target: str, *flags: Flag, **fixed: Any) -> Command:
+    """Make a command of the function `module:name`, imported when the command is run.
+
+    fixed: arguments beside those of the flags.
+    """
+
+    def run(**given: Any) -> int:
+        module, name = target.split(":")
+        code: int = getattr(import_module(module), name)(**fixed, **given)
+        return code
+
+    return Command(run, flags)
+
+
+CONFIG = flag("--config", metavar="FILE", help="YAML run file")
+RUN = flag("--config", metavar="FILE", required=True, help="YAML run file")
+SET = flag(
+    "--set",
+    action="append",
+    default=[],
+    metavar="KEY=VALUE",
+    dest="sets",
+    help="override one value, for example judge.model=GAIR/autoj-13b",
+)
+STRICT = flag(
+    "--strict",
+    action="store_true",
+    help="a bad input row, or a config key that has no effect, is an error, at once",
+)
+STRICT_ROWS = flag("--strict", action="store_true", help="a bad input row is an error, at once")
+STRICT_KEYS = flag(
+    "--strict", action="store_true", help="a config key that has no effect is an error"
+)
+INPUT = flag("--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet")
+OUTPUT = flag("--output", required=True, metavar="FILE", help="JSON lines, same order")
+
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers an unknown command with the nearest one first."""
+    """A parser that answers an unknown command with the name that is nearest to it."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -85,7 +136,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
-    """Every command by its name and a line; the one that is typed with its flags."""
+    """Build the parser: every command with a line of help, and the typed one with its flags."""
     top = Parser(
         prog="autoj", description="LLM judges as reward models: rate, compare and select responses."
     )
@@ -109,7 +160,7 @@ def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def load(module: str, name: str) -> Command:
-    """A command of a module; the function has the command's name."""
+    """Import a command from its module, where it stands under its name with `_` for `-`."""
     found: Command = getattr(import_module(module), name.replace("-", "_"))
     return found
 
@@ -123,9 +174,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return explained("autoj", lambda: run(**given))
 
 
+def explained(name: str, work: Callable[[], int]) -> int:
+    """Call `work` and return its exit code; 1 for an error of this package; 130 if interrupted.
+
+    The error is printed on one line that begins with `name`; of a group of errors, the first.
+    """
+    try:
+        with from_extras():
+            return work()
+    except* AutojError as known:
+        error: BaseException = known
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        print(f"{name}: error: {error}", file=sys.stderr)
+        code = 1
+    except* KeyboardInterrupt:
+        print(f"\n{name}: stopped; the same command goes on from here", file=sys.stderr)
+        code = 130
+    return code
+
+
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """SIGTERM ends the process by way of its clean-up, so that no replica outlives it."""
+    """End the process by way of its clean-up on SIGTERM, so that no replica outlives it."""
 
     def stop(number: int, frame: Any) -> None:
         sys.exit(128 + number)

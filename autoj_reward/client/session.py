@@ -13,8 +13,7 @@ from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.in_flight import Progress
 from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
-from autoj_reward.errors import ConfigError
-from autoj_reward.extras import from_extras
+from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import compares, critiques_of, format_of, scale_of

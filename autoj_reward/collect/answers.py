@@ -16,7 +16,7 @@ from typing import Any
 
 from autoj_reward.errors import JournalError
 from autoj_reward.formats.render import Prompt
-from autoj_reward.io.encoding import text_digest
+from autoj_reward.io.files import text_digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from autoj_reward.evaluate.labelled import JudgeData, data_path
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_json, write_jsonl, write_text
-from autoj_reward.io.stream import LISTED
+from autoj_reward.io.rows import LISTED
 from autoj_reward.scenarios import Registry, Scenario
 from autoj_reward.scenarios.linear import shipped_classifier
 from autoj_reward.types import BadRow

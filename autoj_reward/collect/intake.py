@@ -13,7 +13,7 @@ from autoj_reward.collect.near_duplicates import NearDuplicates
 from autoj_reward.collect.sources import Preference
 from autoj_reward.evaluate.rows import Fields, read_strict
 from autoj_reward.io import checks as check
-from autoj_reward.io.encoding import text_digest
+from autoj_reward.io.files import text_digest
 from autoj_reward.types import Verdict
 
 QUERY_FIELDS = ("query", "prompt", "instruction")

@@ -1,15 +1,22 @@
 """Run configuration: one YAML file a run, checked at load, unknown keys rejected by name."""
 
-from autoj_reward.config.block import Block
 from autoj_reward.config.jobs import (
+    JUDGE,
     BestOfNConfig,
+    FailureBudgetConfig,
+    FailureConfig,
+    JudgedConfig,
+    PartConfig,
     RayDataConfig,
+    RewardConfig,
     ScoreConfig,
+    ServiceConfig,
+    ShapingConfig,
     TieBreak,
     View,
     ViewOrAuto,
 )
-from autoj_reward.config.load import check, load_config
+from autoj_reward.config.load import Block, check, load_config
 from autoj_reward.config.models import (
     EngineConfig,
     JudgeConfig,
@@ -17,23 +24,13 @@ from autoj_reward.config.models import (
     PolicyConfig,
     ReplicaConfig,
 )
-from autoj_reward.config.reward import (
-    JUDGE,
-    BudgetConfig,
-    FailureConfig,
-    JudgedConfig,
-    PartConfig,
-    RewardConfig,
-    ServiceConfig,
-    ShapingConfig,
-)
 
 __all__ = [
     "JUDGE",
     "BestOfNConfig",
     "Block",
-    "BudgetConfig",
     "EngineConfig",
+    "FailureBudgetConfig",
     "FailureConfig",
     "JudgeConfig",
     "JudgedConfig",

@@ -1,59 +1,63 @@
-"""The jobs of the command line: best-of-N, score and compare."""
+"""Config blocks of what is done with a judge: best-of-N, score and compare, and a trainer's
+reward."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from autoj_reward.config.block import Block
+from autoj_reward.config.load import Block
 from autoj_reward.config.models import JudgeConfig, PolicyConfig
+from autoj_reward.config.urls import Address
 
 View = Literal["rating", "expected", "direct"]
 ViewOrAuto = Literal["auto", "rating", "expected", "direct"]
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
+JUDGE = "judge"
+"""The name of the reward's own judge among its parts."""
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class RayDataConfig(Block):
-    """A job in shards, on the machines of a Ray cluster.
-
-    shards: parts of the input, each with a journal and results of its own; the unit of resuming.
-    concurrency: workers that sample, and as many that judge; each has one shard at a time.
-    """
+    """A job in shards, on the machines of a Ray cluster."""
 
     shards: int = Field(ge=1, le=10_000)
+    """Parts of the input, each with a journal and results of its own; the unit of resuming."""
     concurrency: int = Field(2, ge=1)
+    """Workers that sample, and as many that judge; each has one shard at a time."""
 
 
 class BestOfNConfig(Block):
-    """A best-of-N job.
-
-    input: .jsonl, .parquet, a saved dataset folder or hf://owner/name?split=train.
-    output: folder for selections, judgements, summary and report.
-    journal: SQLite file of every judgement; by default in the output folder. Several runs may
-        name the same one and then share what they have judged.
-    policy: who answers rows without `responses`; null if every row brings its own.
-    view: the number that ranks candidates; `auto` is the one that the judge's entry names, else
-        `rating`. tie_break: what decides among equals, in order.
-    columns: column of the input by context field of the judge's format, where it has another name,
-        such as `reference: answer`.
-    budget: share of the tokens that full judging of a query would write. Critiques then go only to
-        candidates that can still win, and the rest is abandoned and recorded as such. null: full
-        judging.
-    ray_data: in shards, by Ray Data; null: in one process.
-    """
+    """A best-of-N job."""
 
     input: str
+    """.jsonl, .parquet, a saved dataset folder or hf://owner/name?split=train."""
     output: Path
+    """Folder for selections, judgements, summary and report."""
     journal: Path | None = None
+    """SQLite file of every judgement. Several runs may name the same one and then share what they
+    have judged. null: in the output folder."""
     policy: PolicyConfig | None = None
+    """Who answers rows without `responses`. null if every row brings its own."""
     judge: JudgeConfig = JudgeConfig()
+    """The judge of the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the input by context field of the judge's format, where it has another name, such
+    as `reference: answer`."""
     view: ViewOrAuto = "auto"
+    """The number that ranks candidates. `auto` is the one that the judge's entry names, else
+    `rating`."""
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
+    """Rules that decide among equals, in order."""
     budget: float | None = Field(None, gt=0, le=1)
+    """Share of the tokens that full judging of a query would write. Critiques then go only to
+    candidates that can still win, and the rest is abandoned and recorded as such. null: full
+    judging."""
     ray_data: RayDataConfig | None = None
+    """In shards, by Ray Data. null: in one process."""
 
     @model_validator(mode="after")
     def _shared_out(self) -> BestOfNConfig:
@@ -83,9 +87,168 @@ class BestOfNConfig(Block):
 
 
 class ScoreConfig(Block):
-    """`autoj score` and `autoj compare`: the judge, and `columns` as for best-of-N; files come by
-    flag."""
+    """`autoj score` and `autoj compare`; files come by flag."""
 
     judge: JudgeConfig = JudgeConfig()
+    """The judge of the rows."""
     columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the input by context field of the judge's format, where it has another name, such
+    as `reference: answer`."""
     swap: bool = True
+    """Whether `autoj compare` asks for both orders of a pair."""
+
+
+class ServiceConfig(Block):
+    """A running reward service."""
+
+    address: Address = Field(repr=False)
+    """Its URL, for example http://127.0.0.1:8300."""
+    token_env: str = "AUTOJ_TOKEN"
+    """Environment variable that holds its bearer token."""
+    start_s: float = Field(10.0, gt=0)
+    """Seconds to wait for it when a run begins."""
+
+
+class FailureBudgetConfig(Block):
+    """How many judgements may fail before a training run stops."""
+
+    budget: float = Field(0.05, ge=0, le=1)
+    """Share of failures among `window` judgements beyond which the run stops."""
+    window: int = Field(1000, ge=1)
+    """Latest judgements that are counted."""
+
+
+class FailureConfig(FailureBudgetConfig):
+    """What a training run does about judgements that are not ok."""
+
+    fallback: Literal["neutral", "group"] | float = "neutral"
+    """The number for trainers that must have one. `neutral`: the shaped middle of the judge's
+    scale, 0 for a scalar model, 0.5 for several parts. `group`: mean of the valid rewards of the
+    same query in the call, else neutral; for trainers that ask for all of them at once. Or a
+    number."""
+
+
+class ShapingConfig(Block):
+    """From the raw reward to the one that is learned from, in this order."""
+
+    length_penalty: float = 0.0
+    """Subtracted for every 1,000 characters of the response."""
+    scale: float = 1.0
+    """Factor of the reward."""
+    shift: float = 0.0
+    """Added to the scaled reward."""
+    clip: tuple[float, float] | None = None
+    """Lowest and highest value. null: no bounds."""
+    whiten: Literal["none", "group"] = "none"
+    """`group` subtracts the mean of the rewards of the same query and divides by their standard
+    deviation, so a trainer must ask for all of them at once."""
+
+    @model_validator(mode="after")
+    def _order(self) -> ShapingConfig:
+        if self.clip and self.clip[0] >= self.clip[1]:
+            raise ValueError(f"clip {list(self.clip)} is not a rising pair")
+        return self
+
+
+class JudgedConfig(Block):
+    """A judge and the number of it that counts."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge."""
+    service: ServiceConfig | None = None
+    """A running service that judges. null starts `judge` on Ray with the run and stops it with the
+    run."""
+    view: ViewOrAuto = "auto"
+    """The number that rewards. `auto` is the view that the judge's entry names, else `expected`,
+    which tells more responses apart than whole ratings, else `rating` where the judge gives no
+    distribution."""
+
+
+class PartConfig(JudgedConfig):
+    """A part of a reward beside the reward's own judge: another judge, a scalar model, or a
+    function."""
+
+    function: str | None = None
+    """`module:function`, called with a Candidate; it returns a number, None where it does not
+    apply. In place of a judge."""
+    weight: float = Field(1.0, gt=0)
+    """Weight in the mean, where the reward's own judge has 1."""
+    range: tuple[float, float] | None = None
+    """The two values that count as 0 and as 1; others lie on the line through them, and a falling
+    pair makes less better. null: a judge counts by its scale, a scalar model by the probability of
+    being preferred to a score of 0, a function as it is."""
+    failures: FailureBudgetConfig = FailureBudgetConfig()
+    """The part's own failure budget."""
+
+    @model_validator(mode="after")
+    def _one(self) -> PartConfig:
+        judged = sorted(self.model_fields_set & set(JudgedConfig.model_fields))
+        if self.function is None:
+            if judged in ([], ["view"]):
+                raise ValueError("name a judge, a service or a function")
+            return self
+        if judged:
+            raise ValueError(f"{' and '.join(judged)} beside a function: make two parts of them")
+        if not FUNCTION.fullmatch(self.function):
+            raise ValueError(f"function {self.function!r} is not module:function")
+        return self
+
+    @field_validator("range")
+    @classmethod
+    def _apart(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value and value[0] == value[1]:
+            raise ValueError("range needs two different values, those that count as 0 and as 1")
+        return value
+
+
+class RewardConfig(JudgedConfig):
+    """A judge as a trainer's reward, alone or with other parts."""
+
+    parts: dict[str, PartConfig] = Field(default_factory=dict)
+    """Parts beside the judge, by name. The reward is then one number of 0..1 before shaping: each
+    part counts from 0 to 1, and one that abstains is left out."""
+    reduce: Literal["mean", "min"] = "mean"
+    """`mean`, by weight, or `min`: the strictest part decides."""
+    shaping: ShapingConfig = ShapingConfig()
+    """How the reward is shaped."""
+    failures: FailureConfig = FailureConfig()
+    """The failure budget, and the reward of a failed judgement."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the trainer's data by context field of a judge's format, where it has another name,
+    such as `reference: answer`."""
+    journal: Path | None = None
+    """SQLite file of every judgement. null: none."""
+    journal_max_gib: float | None = Field(20.0, gt=0)
+    """Size of the journal at which the oldest judgements make room for new ones; 20 GiB are some
+    four million judgements. null: it grows."""
+
+    @field_validator("parts")
+    @classmethod
+    def _named(cls, value: dict[str, PartConfig]) -> dict[str, PartConfig]:
+        for name in value:
+            if name == JUDGE or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+                raise ValueError(
+                    f"no part can be called {name!r}: use small letters, digits and _, and not "
+                    f"{JUDGE}, the name of reward.judge"
+                )
+        return value
+
+    @model_validator(mode="after")
+    def _weighed(self) -> RewardConfig:
+        weighed = [name for name, part in self.parts.items() if "weight" in part.model_fields_set]
+        if self.reduce == "min" and weighed:
+            raise ValueError(f"the minimum knows no weights: take that of {weighed[0]} out")
+        if self.reduce == "min" and not self.parts:
+            raise ValueError("reduce is min, and there is nothing beside the judge: name parts")
+        return self
+
+    @property
+    def judged(self) -> dict[str, JudgedConfig]:
+        """The judges that are asked, by the names of their parts, the reward's own first."""
+        others = {name: own for name, own in self.parts.items() if own.function is None}
+        return {JUDGE: self, **others}
+
+    @property
+    def started(self) -> list[JudgeConfig]:
+        """The judges that start and stop with the run."""
+        return [own.judge for own in self.judged.values() if own.service is None]

@@ -1,4 +1,5 @@
-"""From a YAML file and overrides to a checked block, and what is wrong with them."""
+"""Config blocks: the base class, and how one is read from a YAML file with overrides and
+checked."""
 
 from __future__ import annotations
 
@@ -8,18 +9,25 @@ from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from autoj_reward.config.block import Block
 from autoj_reward.errors import ConfigError, did_you_mean
 
-T = TypeVar("T", bound=Block)
 MAX_YAML = 2**18
 """Characters of a YAML text, and size of its document with aliases written out: the characters of
 its values, and VALUE for each value. Time and memory go by the latter."""
 VALUE = 8
-PLAIN = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
+KEY_TAGS = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 """Tags of `<<` and `=`, keys of which no value is made."""
+
+
+class Block(BaseModel):
+    """A config block: frozen. Unknown keys and numbers that are not finite are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+T = TypeVar("T", bound=Block)
 
 
 def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()) -> T:
@@ -32,7 +40,8 @@ def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()
 
 
 def read_config(path: str | Path | None, sets: Sequence[str]) -> dict[str, Any]:
-    """A YAML config with its overrides, not yet checked. Raises ConfigError for what is none."""
+    """Read a YAML config with its overrides, unchecked. Raises ConfigError for what is no
+    config."""
     data: Any = {}
     if path is not None:
         try:
@@ -112,7 +121,7 @@ class _Loader(yaml.SafeLoader):
         lines: dict[Any, int] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                plain = key.tag in PLAIN or key.tag.startswith("!")
+                plain = key.tag in KEY_TAGS or key.tag.startswith("!")
                 name, line = key.value if plain else self.construct_object(key), _line(key)
                 if name in lines:
                     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Which model answers, on what, and how it is asked: judges and policies."""
+"""Config blocks of models: which model answers and on what, a judge, and a policy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoj_reward.config.block import Block
+from autoj_reward.config.load import Block
 from autoj_reward.config.urls import Address
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
@@ -15,51 +15,53 @@ OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
 
 
 class EngineConfig(Block):
-    """Which model answers, and on what.
-
-    kind: `vllm` runs the model here; `transformers` runs a scalar reward model that vLLM does not
-        know; `openai` asks an OpenAI-compatible endpoint; `fake` is a scripted engine for tests and
-        dry runs.
-    model: `default`, a name on the model hub, or a local folder.
-    dtype: `auto` is float32 on a CPU (verdicts do not change with the batch), bfloat16 on GPUs, and
-        float16 on those before Ampere.
-    max_model_len: context in tokens, prompt and output together.
-    gpu_memory_utilization: share of a GPU for weights, KV cache and what a step needs. vLLM
-        measures the whole GPU for it, so replicas that share one state `kv_cache_gib`.
-    kv_cache_gib: KV cache of one replica, on each of its GPUs, whatever else they hold. None: 2 on
-        a CPU, and what `gpu_memory_utilization` leaves on a GPU.
-    max_sequences, max_batched_tokens: sequences that an engine runs at once, and tokens of one
-        step; None: by device and KV cache (docs/capacity.md).
-    base_url, api_key_env: endpoint address, of which results leave out user, password and query,
-        and the environment variable that holds its key.
-    start_s: seconds in which an endpoint must first answer; later failures are retried until the
-        deadline of the judgement, `serve.deadline_s`.
-    requests_per_minute, tokens_per_minute: limits of an endpoint's account; the processes of one
-        run divide them. None: no limit.
-    tokenizer: with `openai`, a local tokenizer for the served model. Prompts then travel as token
-        ids, so that no text can become a control token, and are cut to fit `max_model_len`.
-    script: for `fake`: how the scripted judge behaves.
-    """
+    """Which model answers, and on what."""
 
     kind: Literal["vllm", "transformers", "openai", "fake"] = "vllm"
+    """`vllm` runs the model here; `transformers` runs a scalar reward model that vLLM does not
+    know; `openai` asks an OpenAI-compatible endpoint; `fake` is a scripted engine for tests and dry
+    runs."""
     model: str = "default"
+    """`default`, a name on the model hub, or a local folder."""
     revision: str | None = None
+    """Branch, tag or commit of a model on the hub. null: its main branch."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number type. `auto` is float32 on a CPU (verdicts do not change with the batch), bfloat16 on
+    GPUs, and float16 on those before Ampere."""
     quantization: str | None = None
+    """vLLM's name of a quantization, such as `fp8_per_tensor`. null: as the model's files say."""
     max_model_len: int = Field(4096, ge=64)
+    """Context in tokens, prompt and output together."""
     tensor_parallel: int = Field(1, ge=1)
+    """GPUs that hold one copy of the model together."""
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    """Share of a GPU for weights, KV cache and what a step needs. vLLM measures the whole GPU for
+    it, so replicas that share one state `kv_cache_gib`."""
     kv_cache_gib: float | None = Field(None, gt=0)
+    """KV cache of one replica, on each of its GPUs, whatever else they hold. null: 2 on a CPU, and
+    what `gpu_memory_utilization` leaves on a GPU."""
     max_sequences: int | None = Field(None, ge=1)
+    """Sequences that an engine runs at once. null: by device and KV cache (docs/capacity.md)."""
     max_batched_tokens: int | None = Field(None, ge=1)
+    """Tokens of one step. null: by device (docs/capacity.md)."""
     trust_remote_code: bool = False
+    """Whether code that comes with the model may run."""
     base_url: Address | None = Field(None, repr=False)
+    """Address of an endpoint. Results leave out its user, password and query."""
     api_key_env: str | None = None
+    """Environment variable that holds the endpoint's key."""
     start_s: float = Field(10.0, gt=0)
+    """Seconds in which an endpoint must first answer. Later failures are retried until the deadline
+    of the judgement, `serve.deadline_s`."""
     requests_per_minute: float | None = Field(None, gt=0)
+    """Limit of an endpoint's account; the processes of one run divide it. null: no limit."""
     tokens_per_minute: float | None = Field(None, gt=0)
+    """Limit of an endpoint's account; the processes of one run divide it. null: no limit."""
     tokenizer: str | None = None
+    """With `openai`, a local tokenizer of the served model. Prompts then travel as token ids, so
+    that no text can become a control token, and are cut to fit `max_model_len`."""
     script: dict[str, Any] = Field(default_factory=dict)
+    """With `fake`, how the scripted model behaves."""
 
     @model_validator(mode="after")
     def _endpoint(self) -> EngineConfig:
@@ -83,22 +85,22 @@ class EngineConfig(Block):
 
 
 class ReplicaConfig(Block):
-    """Ray Serve replicas. `auto` takes every GPU of the cluster, or one CPU replica without any.
-
-    max_replicas: Serve adds replicas up to so many under load, and takes them away again down to
-        `replicas`. None: always `replicas`.
-    num_gpus, num_cpus: resources of one replica; fractions share a GPU. None: one GPU per
-        tensor-parallel rank if there are GPUs, and half a CPU core otherwise.
-    max_ongoing: candidates that one replica takes at a time; None: by what its engine runs at once.
-    deadline_s: seconds after which a candidate is given up as `unavailable`.
-    """
+    """Ray Serve replicas of a model."""
 
     replicas: int | Literal["auto"] = "auto"
+    """Replicas. `auto` takes every GPU of the cluster, or one CPU replica without any."""
     max_replicas: int | None = Field(None, ge=1)
+    """Replicas that Serve adds up to under load; it takes them away again down to `replicas`. null:
+    always `replicas`."""
     num_gpus: float | None = Field(None, ge=0)
+    """GPUs of one replica; fractions share a GPU. null: one for each tensor-parallel rank if there
+    are GPUs."""
     num_cpus: float | None = Field(None, ge=0)
+    """CPU cores of one replica, as Ray counts them. null: 1 beside GPUs, 0.5 without."""
     max_ongoing: int | None = Field(None, ge=1)
+    """Candidates that one replica takes at a time. null: by what its engine runs at once."""
     deadline_s: float = Field(1800.0, gt=0)
+    """Seconds after which a candidate is given up as `unavailable`."""
 
     @model_validator(mode="after")
     def _count(self) -> ReplicaConfig:
@@ -115,46 +117,50 @@ class ReplicaConfig(Block):
 
 
 class JudgeConfig(EngineConfig):
-    """The judge: an engine, the format it was trained on, and how it decodes.
-
-    format: a judge format of the package, a path to a format file, or `auto` (by model name).
-        `scalar` makes the model a scalar reward model that reads its own chat template; of the
-        keys below only `max_text_chars`, `over_long` and `serve` then count.
-    wrapper: how the input becomes a chat turn; `auto` goes by model name, else `chat`.
-    critiques: k critiques a response; their ratings are averaged. k > 1 needs a temperature.
-    critique: False asks for the rating right after the prompt: one token instead of hundreds.
-    frequency_penalty: what a token's logit loses for each time that the critique has it already,
-        which keeps small judges out of loops. None: by the model's entry in `judges.yaml`, else 0.
-    thinking_tokens: how long a judge whose format has a thinking block may think before each
-        critique; then the block is closed, and it goes on to its verdict.
-    direct: beside the critique also read the expected rating right after the prompt.
-    distribution: whether the probabilities of all ratings are read beside the rating. None: where
-        that costs a token or two, and where the view or a tie-break needs them; an endpoint that
-        sends them only with the critique sends hundreds of kB more.
-    criteria: `auto` fills the format's field `criteria` from the query's scenario, where an input
-        does not bring its own; None leaves it to the inputs.
-    max_text_chars: characters of the longest text (query, response, context field) that is judged;
-        an input with a longer one is rejected, in process as by a service.
-    over_long: what happens to a response that does not fit: cut its middle (`truncate`), its end
-        (`truncate_end`) or its start (`truncate_start`), or reject.
-    """
+    """The judge: an engine, the format it was trained on, and how it decodes."""
 
     format: str = "auto"
+    """A judge format of the package, a path to a format file, or `auto` (by model name). `scalar`
+    makes the model a scalar reward model that reads its own chat template; of the keys of a judge
+    only `max_text_chars`, `over_long` and `serve` then count."""
     wrapper: Wrapper = "auto"
+    """How the input becomes a chat turn. `auto` goes by model name, else `chat`."""
     critique: bool = True
+    """Whether the judge writes a critique first. false asks for the rating right after the prompt:
+    one token instead of hundreds."""
     direct: bool = False
+    """Whether the expected rating right after the prompt is read too, beside the critique."""
     distribution: bool | None = None
+    """Whether the probabilities of all ratings are read beside the rating. null: where that costs a
+    token or two, and where the view or a tie-break needs them; an endpoint that sends them only
+    with the critique sends hundreds of kB more."""
     critiques: int = Field(1, ge=1, le=64)
+    """Critiques of a response; their ratings are averaged. More than one needs a temperature."""
     temperature: float = Field(0.0, ge=0)
+    """Temperature of sampling; 0 takes the most probable token each time."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Probability of the most probable tokens that are sampled from."""
     frequency_penalty: float | None = Field(None, ge=0, le=2)
+    """What a token's logit loses for each time that the critique has it already, which keeps small
+    judges out of loops. null: by the model's entry in `judges.yaml`, else 0."""
     max_tokens: int = Field(1024, ge=1)
+    """Longest critique, in tokens."""
     thinking_tokens: int = Field(1024, ge=1)
+    """Tokens that a judge whose format has a thinking block may think before each critique; then
+    the block is closed, and it goes on to its verdict."""
     seed: int = 0
+    """Seed of sampling."""
     criteria: Literal["auto"] | None = None
+    """`auto` fills the format's field `criteria` from the query's scenario, where an input does not
+    bring its own. null leaves it to the inputs."""
     max_text_chars: int = Field(MAX_TEXT_CHARS, ge=1)
+    """Characters of the longest text (query, response, context field) that is judged. An input with
+    a longer one is rejected, in process as by a service."""
     over_long: OverLong = "truncate"
+    """What happens to a response that does not fit: cut its middle (`truncate`), its end
+    (`truncate_end`) or its start (`truncate_start`), or `reject`."""
     serve: ReplicaConfig = ReplicaConfig()
+    """The replicas that it runs on."""
 
     @model_validator(mode="after")
     def _sampling(self) -> JudgeConfig:
@@ -167,16 +173,21 @@ class JudgeConfig(EngineConfig):
 
 
 class PolicyConfig(EngineConfig):
-    """The policy that samples n responses a query (paper, section 6.3: n = 32, temperature 1).
-
-    wrapper: how a query becomes a chat turn; `auto` goes by model name, else `chat`.
-    """
+    """The policy that samples responses (paper, section 6.3: 32 a query at temperature 1)."""
 
     wrapper: Wrapper = "auto"
+    """How a query becomes a chat turn. `auto` goes by model name, else `chat`."""
     n: int = Field(32, ge=1, le=1024)
+    """Responses a query."""
     temperature: float = Field(1.0, ge=0)
+    """Temperature of sampling; 0 takes the most probable token each time."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Probability of the most probable tokens that are sampled from."""
     max_tokens: int = Field(512, ge=1)
+    """Longest response, in tokens."""
     seed: int = 0
+    """Seed of sampling."""
     system: str | None = None
+    """Text of a system turn before each query. null: none."""
     serve: ReplicaConfig = ReplicaConfig()
+    """The replicas that it runs on."""

@@ -37,7 +37,7 @@ from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.formats.render import Prompt
-from autoj_reward.io.encoding import text_digest
+from autoj_reward.io.files import text_digest
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.context import NOTHING, Asked, Context
+from autoj_reward.conversation import NOTHING, Context, ContextColumn
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.config import BestOfFourConfig, with_view_read
 from autoj_reward.evaluate.intervals import Draws, Figures, Indices, share
@@ -23,8 +23,8 @@ from autoj_reward.evaluate.results import Cost, journal_path, require_own, save,
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.stream import Stream
+from autoj_reward.io.files import text_digest
+from autoj_reward.io.rows import Stream
 from autoj_reward.models import context_asked
 from autoj_reward.models.unused import load_run
 from autoj_reward.types import Candidate, Judgement
@@ -102,7 +102,7 @@ def best_of_four(
     return 0
 
 
-def read_choices(source: str, asked: Sequence[Asked] = ()) -> Stream[Choice]:
+def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[Choice]:
     """The rows of a file."""
     seen = Unique()
 

@@ -27,8 +27,7 @@ from autoj_reward.evaluate.critique_files import (
 from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
 from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
 from autoj_reward.evaluate.rows import Measured, by_group
-from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.stream import Spool
+from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models.unused import load_run
 from autoj_reward.types import JudgeInput, Judgement, Verdict

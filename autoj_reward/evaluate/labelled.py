@@ -25,8 +25,7 @@ from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.rows import Rows, gathered, read_rows
-from autoj_reward.io.stream import Stream
+from autoj_reward.io.rows import Rows, Stream, gathered, read_rows
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)

@@ -15,9 +15,8 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.leaderboard_tables import section
 from autoj_reward.evaluate.results import ROWS, beside, load, load_rows
-from autoj_reward.io.files import require_apart, write_text
+from autoj_reward.io.files import require_apart, to_json, write_text
 from autoj_reward.io.page import data_block, esc, num, page, plural, visible
-from autoj_reward.io.plain import to_json
 
 Titled = tuple[str, str]
 Row = dict[str, Any]

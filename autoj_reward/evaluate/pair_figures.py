@@ -20,7 +20,7 @@ from autoj_reward.evaluate.metrics import (
 from autoj_reward.evaluate.pair_files import Pair
 from autoj_reward.evaluate.rows import by_group
 from autoj_reward.evaluate.sections import sections
-from autoj_reward.io.encoding import text_digest
+from autoj_reward.io.files import text_digest
 from autoj_reward.types import Judgement, Verdict
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.context import NOTHING, Asked, Context
+from autoj_reward.conversation import NOTHING, Context, ContextColumn
 from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.rows import (
@@ -72,7 +72,7 @@ OTHER = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 
 
-def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[Pair]:
+def read_pairs(source: str, form: str, asked: Sequence[ContextColumn] = ()) -> Measured[Pair]:
     """The pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
 
     RewardBench's chosen response stands first, which both orders of a comparison make up for.

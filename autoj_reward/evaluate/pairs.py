@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
-from autoj_reward.context import Asked
+from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
 from autoj_reward.evaluate.config import PairsConfig, with_view_read
@@ -80,7 +80,7 @@ def pairs(
     return _judged(form, data, result, checked)
 
 
-def _asked(config: PairsConfig) -> tuple[Asked, ...]:
+def _asked(config: PairsConfig) -> tuple[ContextColumn, ...]:
     kind = "pairwise" if config.protocol == "pairwise" else "single"
     return context_asked(config.judge, config.columns, kind)
 

@@ -19,8 +19,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.config import EvaluateConfig
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import Output, filling, require_apart, write_json
-from autoj_reward.io.plain import to_json
+from autoj_reward.io.files import OutputFile, filling, require_apart, to_json, write_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
 from autoj_reward.judge.make import judge_name
 from autoj_reward.types import Judgement, Usage
@@ -77,7 +76,7 @@ def claimed(result: str, *judges: JudgeConfig | str) -> AbstractContextManager[N
 
 
 @contextmanager
-def writing_rows(result: str, *judges: JudgeConfig | str) -> Iterator[Output]:
+def writing_rows(result: str, *judges: JudgeConfig | str) -> Iterator[OutputFile]:
     """Claim a result, and yield the file of judged rows that goes beside it; it is there, whole,
     once the block has ended without an error."""
     with claimed(result, *judges), filling(beside(result, ROWS)) as rows:

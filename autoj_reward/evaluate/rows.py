@@ -13,8 +13,7 @@ from autoj_reward.client.in_flight import as_one
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.io.rows import gathered, require_clean
-from autoj_reward.io.stream import Stream, look_through
+from autoj_reward.io.rows import Stream, gathered, look_through, require_clean
 from autoj_reward.scenarios.registry import load_scenarios
 
 Fields = dict[str, Any]

@@ -24,8 +24,7 @@ from autoj_reward.evaluate.results import Cost, journal_path, require_own, save,
 from autoj_reward.evaluate.rows import Measured
 from autoj_reward.evaluate.selection_figures import CONFIGURED, Chosen, Kept, Spent, figures
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.stream import Spool
+from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.models.unused import load_run

@@ -19,7 +19,7 @@ from pydantic import Field, SerializeAsAny, create_model, field_validator, model
 
 from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
-from autoj_reward.context import NAME, is_own
+from autoj_reward.conversation import NAME, is_own
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
 from autoj_reward.formats.protocols import PROTOCOLS, JudgeProtocol, Pairwise, Single
 from autoj_reward.formats.read import ParseFailure, Written, read_slot

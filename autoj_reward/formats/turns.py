@@ -8,7 +8,7 @@ from functools import cached_property
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
-from autoj_reward.context import NAME
+from autoj_reward.conversation import NAME
 from autoj_reward.errors import InputRejected
 
 TEXT = "{text}"

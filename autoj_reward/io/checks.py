@@ -1,4 +1,4 @@
-"""What a field of an input row may hold. Every check returns the typed value or raises BadField.
+"""Checks of the fields of an input row. Every check returns the typed value or raises BadField.
 
 A row's own fields outlive the reading: they are written next to the verdict later, so they must
 have a JSON form. A number that is not finite (NaN, Infinity, 1e999) or a lone surrogate therefore
@@ -14,7 +14,7 @@ from decimal import Decimal
 from reprlib import Repr
 from typing import Any
 
-from autoj_reward.context import Asked, Context
+from autoj_reward.conversation import Context, ContextColumn
 
 MAX_DEPTH = 64
 MAX_RESPONSES = 1024
@@ -26,7 +26,7 @@ _repr.maxlevel = 3
 
 
 class BadField(Exception):
-    """This row is bad: the field at fault ("" for the row as a whole) and the reason."""
+    """A row that is bad: the field at fault ("" for the row as a whole) and the reason."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
@@ -35,19 +35,19 @@ class BadField(Exception):
 
 
 def show(value: Any) -> str:
-    """The value abbreviated for a message, as printable text."""
+    """Abbreviate a value for a message, as printable text."""
     return "null" if value is None else _repr.repr(value)
 
 
 def own_fields(value: Any) -> dict[str, Any]:
-    """All fields of a row in their order, each in its JSON form."""
+    """Return all fields of a row in their order, each in its JSON form."""
     if not isinstance(value, dict):
         raise BadField("", f"not a JSON object: {show(value)}; write one object a line")
     return {_writable(k, k): _writable(v, k) for k, v in value.items()}
 
 
 def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
-    """A required text; blank: whether it may be empty or all white space."""
+    """Return a required text; blank: whether it may be empty or all white space."""
     if name not in fields:
         raise BadField(name, f"missing; the row has {show(list(fields))}")
     value = _checked(fields[name], name)
@@ -56,9 +56,9 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     return value
 
 
-def context(fields: dict[str, Any], asked: Sequence[Asked]) -> Context:
-    """The context fields that are asked for. A number counts as its text; null, like a missing
-    column, is no field, and so is one that is asked for and must be there a bad row."""
+def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
+    """Return the context fields that are asked for. A number counts as its text; null, like a
+    missing column, is no field, and so is one that is asked for and must be there a bad row."""
     found = {}
     for one in asked:
         value = fields.get(one.column)
@@ -75,7 +75,7 @@ def context(fields: dict[str, Any], asked: Sequence[Asked]) -> Context:
 
 
 def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
-    """1 to MAX_RESPONSES texts, or None if `responses` is absent or null."""
+    """Return 1 to MAX_RESPONSES texts, or None if `responses` is absent or null."""
     value = fields.get("responses")
     if value is None:
         return None
@@ -87,7 +87,8 @@ def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:
-    """As many finite numbers as there are responses, or None if the field is absent or null."""
+    """Return as many finite numbers as there are responses, or None if the field is absent or
+    null."""
     value = fields.get(name)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Who writes where: the output of a run is one process's at a time, and one judge's.
+"""Claims on outputs: an output belongs to one process at a time, and to one judge.
 
 The claim is a hidden file in the folder, or beside the file, that the run writes. It is locked as
 long as its process lives, however that ends, and says which one it is and which judge's results
@@ -26,8 +26,8 @@ from autoj_reward.errors import ConfigError, OutputError
 from autoj_reward.io.files import cannot_write, write_text
 
 CLAIM = ".claim"
-MOST = 2**16
-"""Bytes that are read of a claim."""
+MAX_CLAIM_BYTES = 2**16
+"""Most bytes that are read of a claim."""
 START = b'{"judge": '
 """How a claim begins."""
 LOCK = "hhqqi4x"
@@ -37,8 +37,8 @@ _KEPT: dict[Path, int] = {}
 
 
 def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
-    """Make a run's folder this process's until it ends, and this config's: keep it there, or find
-    the same one.
+    """Claim a run's folder for this process until it ends, and for this config, which is kept
+    there.
 
     changeable: keys that may differ when a run goes on. Raises ConfigError for another run's.
     """
@@ -89,8 +89,10 @@ def claim_path(output: Path, in_folder: bool) -> Path:
 
 
 def holder(path: Path) -> int | None:
-    """The process of this machine that holds a claim: another one than this, or None. It only
-    looks; a process that holds a claim itself must not, since any close ends its locks."""
+    """Return the id of another process of this machine that holds a claim, or None.
+
+    A process that holds the claim itself must not call it: closing the file ends its lock.
+    """
     question = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         looked_at = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -146,7 +148,7 @@ def _lock(held: int, path: Path, output: Path) -> None:
 
 def _read(held: int, path: Path) -> dict[str, Any]:
     """Return what a claim says: nothing if it is new, or was cut off when its disk was full."""
-    text = os.pread(held, MOST, 0).rstrip(b"\0")
+    text = os.pread(held, MAX_CLAIM_BYTES, 0).rstrip(b"\0")
     if not text.startswith(START) and not START.startswith(text):
         raise _odd(path)
     try:

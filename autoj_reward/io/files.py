@@ -1,20 +1,28 @@
-"""Result files: whole or absent, and a clear error when they cannot be written."""
+"""Files of a run: results that are whole or absent, records as JSON holds them, and records that
+wait on disk for a second pass."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
+import math
 import os
+import pickle
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, BinaryIO
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from autoj_reward.errors import OutputError
-from autoj_reward.io.plain import plain, to_json
 
+T = TypeVar("T")
 _REMEDY = {
     errno.ENOSPC: "free some space or name an output folder on another disk",
     errno.EDQUOT: "free some of this user's quota or name an output folder on another disk",
@@ -83,8 +91,8 @@ def write_jsonl(path: StrPath, records: Iterable[Any]) -> None:
     _write(path, map(_line, records))
 
 
-class Output:
-    """A file that is being written."""
+class OutputFile:
+    """A result file that is being written; see `filling`."""
 
     def __init__(self, path: StrPath, file: BinaryIO) -> None:
         self._path, self._file = path, file
@@ -99,7 +107,7 @@ class Output:
 
 
 @contextmanager
-def filling(path: StrPath) -> Iterator[Output]:
+def filling(path: StrPath) -> Iterator[OutputFile]:
     """Yield a file that is there, whole, once the block has ended without an error. For one process
     at a time. Raises OutputError."""
     target = _target(path)
@@ -110,12 +118,12 @@ def filling(path: StrPath) -> Iterator[Output]:
         return part.open("xb")
 
     with _replacing(path, part, opened) as file:
-        yield Output(path, file)
+        yield OutputFile(path, file)
 
 
 def write_json(path: StrPath, obj: Any) -> None:
     """Write one indented JSON document, atomically. Raises OutputError."""
-    text = json.dumps(plain(obj), ensure_ascii=True, allow_nan=False, indent=2)
+    text = json.dumps(to_plain(obj), ensure_ascii=True, allow_nan=False, indent=2)
     _write(path, (text.encode("ascii"), b"\n"))
 
 
@@ -125,7 +133,7 @@ def write_text(path: StrPath, text: str) -> None:
 
 
 def cannot_write(path: StrPath, error: OSError) -> OutputError:
-    """What the system said against writing there, and what to do."""
+    """Return an error with the reason that the system gives and what to do about it."""
     remedy = _REMEDY.get(error.errno or 0, "name another output folder")
     return OutputError(f"cannot write {os.fspath(path)}: {error.strerror or str(error)}: {remedy}")
 
@@ -138,9 +146,6 @@ def _line(record: Any) -> bytes:
         text = ""
     text = text or json.dumps(to_json(record), ensure_ascii=True, allow_nan=False)
     return f"{text}\n".encode("ascii")
-
-
-_WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=plain)
 
 
 def _target(path: StrPath) -> Path:
@@ -197,3 +202,94 @@ def _refuse_special(target: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(target))
+
+
+class Spool(Generic[T]):
+    """Records kept in a temporary file, so that a second pass over them needs no memory. Iterate
+    once all are added, as often as needed: they come in their order."""
+
+    def __init__(self) -> None:
+        self._file, self._count = TemporaryFile(), 0  # noqa: SIM115, it lives as long as this
+        weakref.finalize(self, self._file.close)
+
+    def add(self, record: T) -> None:
+        pickle.dump(record, self._file, pickle.HIGHEST_PROTOCOL)
+        self._count += 1
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        for _ in range(self._count):
+            self._file.seek(at)  # another reader may be elsewhere
+            record = pickle.load(self._file)
+            at = self._file.tell()
+            yield record
+
+
+def to_plain(value: Any) -> Any:
+    """Return the value as JSON can hold it: records to dicts, enums to their values, tuples to
+    lists.
+
+    Numbers that JSON lacks (NaN, infinity) become null. Array scalars and arrays become numbers
+    and lists; anything else that is foreign to JSON becomes its text.
+    """
+    if isinstance(value, Enum):
+        return to_plain(value.value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(to_plain(key)): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    return str(value)
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """Return a record (dataclass or mapping) as a dict that `json` can write.
+
+    Lone surrogates stay in the text; the writers here escape everything outside ASCII, so they
+    survive the file.
+    """
+    result = to_plain(record)
+    if not isinstance(result, dict):
+        raise TypeError(f"{type(record).__name__} is not a record: pass a dataclass or a mapping")
+    return result
+
+
+def as_json(value: Any) -> Any:
+    """Return a record, or a tuple of them, as `json.dumps` takes it: by its own `record` method if
+    it has one, else `dataclasses.asdict` without its deep copies, which cost more than all the rest
+    of an answer."""
+    kind = type(value)
+    if hasattr(kind, "record"):
+        return value.record()
+    if names := _names(kind):
+        return {name: as_json(getattr(value, name)) for name in names}
+    if kind is tuple and value and _names(type(value[0])):
+        return [as_json(one) for one in value]
+    return value
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+    return _FIELDS[kind]
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+_WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=to_plain)
+
+
+def encoded(text: str) -> bytes:
+    """Encode a text as UTF-8 that holds lone surrogates too."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_digest(text: str) -> bytes:
+    """Return the SHA-256 of a text, lone surrogates included."""
+    return hashlib.sha256(encoded(text)).digest()

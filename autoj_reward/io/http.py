@@ -20,13 +20,13 @@ from autoj_reward.config.urls import BaseUrl, without_secrets
 from autoj_reward.errors import ConfigError
 
 NO_ANSWER = (aiohttp.ClientError, OSError)
-"""What a request raises that got no whole answer: not connected, lost, or not in time."""
+"""Errors of a request without a whole answer: not connected, lost, or not in time."""
 KEEP_ALIVE_S = 4.0
 """How long an idle connection is kept. uvicorn closes one after 5 s, and a request that is sent
 just then is lost."""
 DNS_S = 30
 """How long the addresses of a name are kept, so that a service may move."""
-LARGE = 2**20
+LARGE_BODY_BYTES = 2**20
 """Bytes of a body that is sent piece by piece, so that other requests go on beside it."""
 JSON = {"Content-Type": "application/json"}
 
@@ -65,7 +65,7 @@ def post(
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
     """Post JSON; a redirect is an answer like any other, not followed."""
     text = json.dumps(body, separators=(",", ":")).encode()
-    data = text if len(text) < LARGE else BytesIO(text)
+    data = text if len(text) < LARGE_BODY_BYTES else BytesIO(text)
     return client.post(url, data=data, headers=JSON, allow_redirects=False)
 
 

@@ -1,4 +1,4 @@
-"""Where and by what a figure was measured."""
+"""Provenance of a measured figure: machine, versions and command."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ PACKAGES = (
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores, memory in GiB and GPUs by name."""
+    """Return processor, cores, memory in GiB and GPUs by name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    torch = sys.modules.get("torch")  # whoever found a GPU has loaded it
+    torch = sys.modules.get("torch")  # loaded where a GPU was found
     cuda = torch.cuda if torch else None
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "processor": names[0] if names else platform.machine(),
         "cores": os.cpu_count(),
-        "memory_gib": round(memory, 1),
+        "memory_gib": round(memory_here(), 1),
         "gpus": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda else [],
     }
 
 
+def memory_here() -> float:
+    """Return the GiB of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
 def installed_versions() -> dict[str, str]:
-    """Versions of what the figures depend on."""
+    """Return the versions of the packages that figures depend on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -46,5 +50,5 @@ def installed_versions() -> dict[str, str]:
 
 
 def as_typed() -> str:
-    """The `autoj` command of this process, to be typed again."""
+    """Return the `autoj` command of this process, to be typed again."""
     return shlex.join(["autoj", *sys.argv[1:]])

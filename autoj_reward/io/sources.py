@@ -1,7 +1,7 @@
-"""Where input rows come from: JSON lines, Parquet, a saved dataset, or one on the hub.
+"""Sources of input rows: JSON lines, Parquet, a saved dataset, or one on the hub.
 
 A source yields each row's number, from 1, and a loader; the loader raises BadField when only that
-row cannot be read. What ails the source as a whole is an InputError.
+row cannot be read. A fault of the source as a whole is an InputError.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from urllib.parse import unquote
 from autoj_reward.errors import InputError
 from autoj_reward.io.checks import BadField, show
 
-BROKEN = (OSError, ValueError, EOFError, zlib.error)
-"""What a text file raises that is cut off, of another encoding, or damaged where it is packed."""
+DAMAGED = (OSError, ValueError, EOFError, zlib.error)
+"""Errors of a text file that is cut off, of another encoding, or damaged where it is packed."""
 # Table readers also raise what their own dependencies do: codecs, cache, network.
 ANY = (Exception,)
 Numbered = Iterator[tuple[int, Callable[[], Any]]]
-SUFFIXES = (".jsonl", ".ndjson", ".json")
+TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CONVERSATIONS = ("messages", "prompt")
 """Columns that may hold a row's query as messages."""
-BATCH = 256
+BATCH_ROWS = 256
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def numbered(source: str, required: tuple[str, ...]) -> Numbered:
-    """Number and loader of each row. A table must have the required columns.
+    """Yield the number and the loader of each row. A table must have the required columns.
 
     Raises InputError for a source that is missing, of no known kind, or unreadable.
     """
@@ -50,11 +50,11 @@ def numbered(source: str, required: tuple[str, ...]) -> Numbered:
         return _parquet(source, required)
     if suffix == ".json" and _is_array(source):
         return _array(source)
-    if source == "-" or suffix in SUFFIXES:
+    if source == "-" or suffix in TEXT_SUFFIXES:
         return _lines(source)
     raise InputError(
-        f"cannot tell the format of {source!r}; give a {', '.join(SUFFIXES)} (also with .gz) or"
-        " .parquet file, a saved dataset's folder, hf://owner/name?split=train,"
+        f"cannot tell the format of {source!r}; give a {', '.join(TEXT_SUFFIXES)} (also with .gz)"
+        " or .parquet file, a saved dataset's folder, hf://owner/name?split=train,"
         " or - for JSON lines on stdin"
     )
 
@@ -87,7 +87,7 @@ def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Pla
 def _lines(source: str) -> Numbered:
     """Every line that is not blank; a byte order mark may open the first."""
     with (
-        _readable(source, BROKEN) as place,
+        _readable(source, DAMAGED) as place,
         nullcontext(sys.stdin.buffer) if source == "-" else _opened(source) as stream,
     ):
         for number, raw in enumerate(stream, 1):
@@ -104,13 +104,13 @@ def _opened(source: str) -> BinaryIO:
 
 
 def _is_array(source: str) -> bool:
-    with _readable(source, BROKEN), _opened(source) as stream:
+    with _readable(source, DAMAGED), _opened(source) as stream:
         return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
 def _array(source: str) -> Numbered:
     """The items of one JSON array, numbered from 1."""
-    with _readable(source, BROKEN):
+    with _readable(source, DAMAGED):
         with _opened(source) as stream:
             text = stream.read().decode("utf-8-sig")
         at = _skip(text, text.index("[") + 1)
@@ -192,7 +192,7 @@ def _parquet(source: str, required: tuple[str, ...]) -> Numbered:
 
         with ParquetFile(source) as file:
             _check_columns(source, file.schema_arrow, required)
-            yield from _cells(file.iter_batches(batch_size=BATCH))
+            yield from _cells(file.iter_batches(batch_size=BATCH_ROWS))
 
 
 def _dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) -> Numbered:
@@ -202,7 +202,7 @@ def _dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) ->
             splits = ", ".join(dataset)
             raise InputError(f"{source} holds the splits {splits}; name one: {source}/SPLIT")
         _check_columns(source, dataset.features.arrow_schema, required)
-        yield from _cells(dataset.with_format("arrow").iter(batch_size=BATCH))
+        yield from _cells(dataset.with_format("arrow").iter(batch_size=BATCH_ROWS))
 
 
 def _load_saved(source: str) -> Any:
@@ -233,7 +233,7 @@ class HubDataset:
 
 
 def hub_dataset(source: str) -> HubDataset:
-    """The dataset that `hf://owner/name?split=...&config=...&revision=...` names.
+    """Parse the dataset that `hf://owner/name?split=...&config=...&revision=...` names.
 
     split defaults to train, the others to the hub's own defaults. Raises InputError for any
     other parameter, a repeated one, or an address that is not an owner and a name.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.conversation import messages_of
-from autoj_reward.io.encoding import encoded
+from autoj_reward.io.files import encoded
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage
 
 USUAL = (

@@ -6,10 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoj_reward.context import Context
-from autoj_reward.conversation import Turn, plain
-from autoj_reward.io.encoding import text_digest
-from autoj_reward.io.plain import as_json
+from autoj_reward.conversation import Context, Turn, plain
+from autoj_reward.io.files import as_json, text_digest
 from autoj_reward.journal.records import (
     Sampled,
     digest,

@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
-from autoj_reward.context import Context
-from autoj_reward.conversation import question
+from autoj_reward.conversation import Context, question
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import read_slots

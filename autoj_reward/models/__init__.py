@@ -12,7 +12,7 @@ import yaml
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
-from autoj_reward.context import Asked
+from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.models.device import device_here
@@ -129,7 +129,7 @@ def context_of(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
 
 def context_asked(
     config: JudgeConfig, columns: Mapping[str, str], kind: str | None = None
-) -> tuple[Asked, ...]:
+) -> tuple[ContextColumn, ...]:
     """The context fields that a judge shows in a protocol, or in any, and the columns they are in.
 
     columns: field to column, where a column has another name. ConfigError for a field that the
@@ -142,7 +142,9 @@ def context_asked(
             f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
         )
     fields = context_of(config, kind).items()
-    return tuple(Asked(name, columns.get(name, name), required) for name, required in fields)
+    return tuple(
+        ContextColumn(name, columns.get(name, name), required) for name, required in fields
+    )
 
 
 def resolve(config: EngineConfig) -> ResolvedModel:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from autoj_reward.capacity.memory import GIB, listed
-from autoj_reward.capacity.shape import ModelShape, find_shape
+from autoj_reward.capacity.memory import GIB, ModelShape, find_shape, listed
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import Device

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
+from autoj_reward.capacity.memory import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ModelError
 from autoj_reward.models.device import CPU, Device, device_here

@@ -12,7 +12,7 @@ import ray.data
 from ray.data import DataContext, TaskPoolStrategy
 
 from autoj_reward.errors import AutojError
-from autoj_reward.processes import VARIABLE
+from autoj_reward.processes import PROCESSES_VARIABLE
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.cluster import Cluster
 
@@ -86,7 +86,9 @@ def through(
             compute=TaskPoolStrategy(size=workers),
             num_cpus=0,
             # Processes of its own: Ray Data would make one task of stages that could share them.
-            runtime_env={"env_vars": {"AUTOJ_STAGE": str(number), VARIABLE: str(workers)}},
+            runtime_env={
+                "env_vars": {"AUTOJ_STAGE": str(number), PROCESSES_VARIABLE: str(workers)}
+            },
         )
     # A row a block. `iter_rows` reads a block ahead: each item would wait for the next one.
     for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):

@@ -52,7 +52,7 @@ from autoj_reward.errors import (
     JournalError,
     ReplicaLost,
 )
-from autoj_reward.io.plain import as_json
+from autoj_reward.io.files import as_json
 from autoj_reward.logs import LOG
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.aggregate import swap_consistent

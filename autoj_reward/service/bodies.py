@@ -18,10 +18,13 @@ from pydantic import (
 )
 
 from autoj_reward.config import TieBreak, View, ViewOrAuto
-from autoj_reward.context import NAME, NOTHING, OWN, Context
 from autoj_reward.conversation import (
     MAX_TURNS,
+    NAME,
+    NOTHING,
+    OWN,
     BadMessages,
+    Context,
     Turn,
     before_response,
     plain,

@@ -31,11 +31,11 @@ from autoj_reward.formats.schema import (
     load_any_format,
     read_format,
 )
-from autoj_reward.garbage import seldom_collected
 from autoj_reward.logs import LOG, announce, log_to_stderr
 from autoj_reward.models import format_and_wrapper, format_of
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import with_readings
+from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, places
@@ -87,7 +87,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         }
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
-            with seldom_collected():
+            with relaxed_gc():
                 model.run(lambda client: edge.server.serve()).result()
         finally:
             for number, handler in before.items():

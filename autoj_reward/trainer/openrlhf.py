@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autoj_reward.context import NOTHING, Context
+from autoj_reward.conversation import NOTHING, Context
 from autoj_reward.trainer.prompts import after_prompt, candidate, prompt_turns, without_end
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model

@@ -12,8 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from autoj_reward.config import RewardConfig
-from autoj_reward.context import NOTHING, Asked, Context, context_of
-from autoj_reward.conversation import message_text, plain, turns_of
+from autoj_reward.conversation import (
+    NOTHING,
+    Context,
+    ContextColumn,
+    context_of,
+    message_text,
+    plain,
+    turns_of,
+)
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.models import context_of as context_of_judge
 from autoj_reward.models import format_of
@@ -226,7 +233,7 @@ class ContextFields:
         self._known = known
         needed = context_of_judge(config.judge, "single")
         self.asked = tuple(
-            Asked(name, config.columns.get(name, name), needed.get(name, False))
+            ContextColumn(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)
         )
 

@@ -8,7 +8,13 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from autoj_reward.config import JUDGE, BudgetConfig, FailureConfig, RewardConfig, ShapingConfig
+from autoj_reward.config import (
+    JUDGE,
+    FailureBudgetConfig,
+    FailureConfig,
+    RewardConfig,
+    ShapingConfig,
+)
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.types import GroupKey, Judgement, Outcome
 
@@ -108,7 +114,7 @@ class FailureBudget:
     part: the part of the reward that it counts.
     """
 
-    def __init__(self, config: BudgetConfig, part: str = JUDGE) -> None:
+    def __init__(self, config: FailureBudgetConfig, part: str = JUDGE) -> None:
         self._config, self._part = config, part
         self._window: deque[bool] = deque(maxlen=config.window)
         self._reasons: Counter[str] = Counter()

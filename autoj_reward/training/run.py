@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from autoj_reward.capacity.memory import Place, Training, require_room
+from autoj_reward.capacity.memory import Training, TrainingDevices, require_room
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import device_here
 from autoj_reward.processes import processes
@@ -43,7 +43,7 @@ def require_fit(load: Callable[[], Training]) -> None:
         training = load()
     except ModelError:
         return
-    require_room(training, Place(device.memory_gib, processes(), sharded()))
+    require_room(training, TrainingDevices(device.memory_gib, processes(), sharded()))
 
 
 def log_to(folder: Path) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autoj_reward.errors import InputError
+from autoj_reward.io.files import to_plain
 from autoj_reward.io.page import visible
-from autoj_reward.io.plain import plain
 from autoj_reward.watch.details import (
     candidate,
     comparison,
@@ -195,7 +195,7 @@ class Answers:
 
 def as_text(answer: dict[str, Any]) -> str:
     """JSON of ASCII alone; numbers that it lacks become null."""
-    return json.dumps(plain(answer), allow_nan=False)
+    return json.dumps(to_plain(answer), allow_nan=False)
 
 
 def _said(name: str, rows: list[Row], texts: Mapping[Any, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.capacity.shape import find_shape
+from autoj_reward.capacity.memory import find_shape
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig

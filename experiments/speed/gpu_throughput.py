@@ -19,10 +19,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autoj_reward.capacity.machine import Machine, reported
-from autoj_reward.capacity.plan import figure
-from autoj_reward.capacity.roofline import READS, Lengths, Serving, Work, roofline, work_of
-from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
+from autoj_reward.capacity.memory import ModelShape, Precision, find_shape
+from autoj_reward.capacity.plan import three_digits
+from autoj_reward.capacity.roofline import (
+    READS,
+    JudgementTokens,
+    Lengths,
+    Machine,
+    Serving,
+    judgement_tokens,
+    reported,
+    roofline,
+)
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models import ResolvedModel
@@ -62,7 +70,7 @@ def study(run: Study[GpuThroughputConfig]) -> str:
     machine = find_device(config)
     shape = find_shape(config.model)
     for serving in config.variants.values():
-        roofline(shape, machine, serving, work_of(config.lengths))
+        roofline(shape, machine, serving, judgement_tokens(config.lengths))
     folder = write_shape(shape, config.output / "model")
     prompts = make_prompts(folder, shape.vocabulary, config.lengths, config.queries, config.seed)
     found = before(config, machine)
@@ -134,7 +142,7 @@ def measure(
         ):
             empty_cache(llm)
             seconds = generate(llm, prompts.ids, tokens)
-            asked = Work(
+            asked = JudgementTokens(
                 prefix=prompts.prefix,
                 own=round(sum(map(len, prompts.ids)) / len(prompts.ids)) - prompts.prefix,
                 output=round(sum(tokens) / len(tokens)),
@@ -218,7 +226,7 @@ COLUMNS = {
 def render(found: dict[str, Any]) -> str:
     """A Markdown table."""
     rows = [
-        row | {"shown": figure(row["per_minute"]), "limit": figure(row["roofline"])}
+        row | {"shown": three_digits(row["per_minute"]), "limit": three_digits(row["roofline"])}
         for row in found["rows"]
     ]
     title = f"{found['settings']['model']} with random weights"

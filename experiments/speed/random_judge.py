@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from autoj_reward.capacity.memory import ModelShape
 from autoj_reward.capacity.roofline import Lengths
-from autoj_reward.capacity.shape import ModelShape
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -91,7 +91,6 @@ def write_shape(shape: ModelShape, folder: Path) -> Path:
         head_dim=shape.head_dim,
         vocab_size=shape.vocabulary,
         tie_word_embeddings=shape.tied,
-        attention_bias=shape.qkv_bias,
         max_position_embeddings=4096,
         bos_token_id=1,
         eos_token_id=2,

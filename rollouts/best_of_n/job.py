@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.extras import from_extras
+from autoj_reward.errors import ConfigError, InputError, from_extras
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.garbage import seldom_collected
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
-from autoj_reward.io.rows import QueryRow
-from autoj_reward.io.stream import LeftOut, Stream, look_through
+from autoj_reward.io.rows import LeftOut, QueryRow, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import entry_view, resolve_view, with_readings
+from autoj_reward.processes import relaxed_gc
 from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.counts import Counts
@@ -63,7 +61,7 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
     result, total = config.output / "summary.json", counts.expected(config)
     with judged_by(judge_name(config.judge), config.output, result, total, config.journal):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
-        with seldom_collected():  # it would go through all that is under way again and again
+        with relaxed_gc():  # it would go through all that is under way again and again
             if config.ray_data:
                 found = in_shards(config, left_out, counts)
             else:

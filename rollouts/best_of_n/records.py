@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autoj_reward.conversation import messages_of
-from autoj_reward.io.plain import plain
+from autoj_reward.io.files import to_plain
 from autoj_reward.types import RATING, Candidate, Judgement
 from rollouts.best_of_n.group import GroupResult
 
@@ -28,7 +28,7 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "rule": group.selection.rule,
             "tied": list(group.selection.tied),
             "ratings": [judgement.view("rating") for judgement in group.judgements],
-            "extra": plain(group.row.extra),
+            "extra": to_plain(group.row.extra),
         }
         | _turns(group)
         | _budget(group)
@@ -60,7 +60,7 @@ def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     pairs = enumerate(zip(group.candidates, group.judgements, strict=True))
     rows = [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
     for row, standing in zip(rows, group.standings, strict=False):
-        row |= plain(standing)
+        row |= to_plain(standing)
     return rows
 
 

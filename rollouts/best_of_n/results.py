@@ -10,8 +10,7 @@ from pathlib import Path
 import yaml
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import Output, filling, write_json, write_text
-from autoj_reward.io.plain import to_json
+from autoj_reward.io.files import OutputFile, filling, to_json, write_json, write_text
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import line_plot
 from rollouts.best_of_n.records import judgement_records, selection_record
@@ -42,8 +41,8 @@ class Gathered:
 class Record:
     """The two files of RESULTS, and what adds a query to them."""
 
-    selection: Output
-    judgement: Output
+    selection: OutputFile
+    judgement: OutputFile
 
     def __call__(self, group: GroupResult) -> None:
         self.selection.line(selection_record(group))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.files import cannot_write, filling, write_json
-from autoj_reward.io.stream import LeftOut
+from autoj_reward.io.rows import LeftOut
 from autoj_reward.journal import Journal
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
 from rollouts.best_of_n import stages

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.errors import ConfigError, InputError, OutputError
-from autoj_reward.extras import from_extras
-from autoj_reward.garbage import seldom_collected
+from autoj_reward.errors import ConfigError, InputError, OutputError, from_extras
 from autoj_reward.io.files import write_json
-from autoj_reward.io.stream import LeftOut
+from autoj_reward.io.rows import LeftOut
 from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
+from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking
 from rollouts.best_of_n.counts import Counts
@@ -186,7 +185,7 @@ class Judging(_Stage):
     def __call__(self, given: Given) -> Shard:
         shard, unanswered = given
         if part_of(shard, self._config.output) is None:  # else a worker was lost just after it
-            with seldom_collected():
+            with relaxed_gc():
                 asyncio.run(judge_shard(self._config, shard, unanswered, self._replicas))
         return shard
 

@@ -11,9 +11,8 @@ from autoj_reward.client.in_flight import Progress, in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, View
-from autoj_reward.context import Asked
-from autoj_reward.io.rows import QueryRow, queries
-from autoj_reward.io.stream import LeftOut, Stream
+from autoj_reward.conversation import ContextColumn
+from autoj_reward.io.rows import LeftOut, QueryRow, Stream, queries
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
@@ -36,7 +35,7 @@ def rows_of(config: BestOfNConfig) -> Stream[QueryRow]:
     return queries(config.input, asked(config), answered=config.policy is None)
 
 
-def asked(config: BestOfNConfig) -> tuple[Asked, ...]:
+def asked(config: BestOfNConfig) -> tuple[ContextColumn, ...]:
     """The context of rating, and of the comparisons that break ties."""
     compares = "pairwise" in config.tie_break
     return context_asked(config.judge, config.columns, None if compares else "single")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autoj_reward.io.stream import LeftOut
+from autoj_reward.io.rows import LeftOut
 from autoj_reward.types import BadRow, Judgement, Outcome, Usage
 from autoj_reward.watch.figures import Histogram, count_name
 from autoj_reward.watch.standing import Totals, standing_of

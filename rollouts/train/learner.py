@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from autoj_reward.config import EngineConfig
-from autoj_reward.context import Asked, Context
-from autoj_reward.conversation import messages_of
+from autoj_reward.conversation import Context, ContextColumn, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
@@ -88,7 +87,7 @@ def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 
 
 def read_prompts(
-    config: TrainConfig, tokenizer: Any, asked: Sequence[Asked]
+    config: TrainConfig, tokenizer: Any, asked: Sequence[ContextColumn]
 ) -> tuple[tuple[list[Message], Context], ...]:
     """The conversations that the policy answers, and what the judge knows of each. A row's own
     system turn stands in place of the learner's. InputError if none is left."""

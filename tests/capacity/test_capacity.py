@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoj_reward.capacity.machine import Machine, known_gpus, measure, reported
+from autoj_reward.capacity.memory import MODEL_TYPES, ModelShape, find_shape, known_shapes, shape_of
 from autoj_reward.capacity.plan import PlanConfig, make_plan
-from autoj_reward.capacity.roofline import Lengths, Serving, Work, fitting, roofline, work_of
-from autoj_reward.capacity.shape import ModelShape, find_shape, known_shapes, shape_of
-from autoj_reward.cli.plan import plan
+from autoj_reward.capacity.roofline import (
+    JudgementTokens,
+    Lengths,
+    Machine,
+    Serving,
+    fitting,
+    judgement_tokens,
+    known_gpus,
+    measure_machine,
+    reported,
+    roofline,
+)
+from autoj_reward.cli.inspection import plan
 from autoj_reward.config import check
 from autoj_reward.errors import AutojError, ConfigError, ModelError
 
@@ -21,7 +31,7 @@ LLAMA = find_shape("llama-2-13b")
 
 # A model and a device whose figures can be worked out on paper: no feed-forward block but one wide
 # element, and a device of 1 operation and 1 byte a nanosecond.
-TINY = ModelShape("tiny", 1, 4, 1, 2, 1, 2, 10, tied=True, qkv_bias=False)
+TINY = ModelShape("tiny", 1, 4, 1, 2, 1, 2, 10, tied=True)
 NANO = Machine(tflops={"bf16": 0.001}, bandwidth_gbs=1.0, memory_gib=1.0)
 
 
@@ -30,7 +40,7 @@ def test_a_judgement_worked_out_by_hand() -> None:
     assert TINY.blocks == 32 + 16 + 12 + 8 == 68
     assert TINY.head == 40 and TINY.parameters == 68 + 4 + 40
     assert TINY.kv_bytes("bf16") == 2 * 1 * 1 * 2 * 2 == 8
-    work = Work(prefix=2, own=4, output=4, sharers=2)
+    work = JudgementTokens(prefix=2, own=4, output=4, sharers=2)
     alone = Serving(sharing=False, max_sequences=2)
     rate = roofline(TINY, NANO, alone, work)
     # 6 tokens: 2 x 68 each, attention 4 x 2 x 2 = 16 for each of 21 pairs, and the head once.
@@ -58,11 +68,11 @@ def test_a_judgement_worked_out_by_hand() -> None:
 
 def test_how_many_sequences_fit() -> None:
     serving = Serving(kv_cache_gib=8 * 100 / 2**30, sharing=False)  # 100 tokens
-    work = Work(prefix=6, own=8, output=4, sharers=3)
+    work = JudgementTokens(prefix=6, own=8, output=4, sharers=3)
     assert fitting(TINY, NANO, serving, work) == 6  # 6 x (6 + 8 + 2)
     shared = serving.model_copy(update={"sharing": True})
     assert fitting(TINY, NANO, shared, work) == 8  # 8 x (8 + 2) + 6 x 8 / 3
-    lonely = Work(prefix=6, own=8, output=4, sharers=100)
+    lonely = JudgementTokens(prefix=6, own=8, output=4, sharers=100)
     assert fitting(TINY, NANO, shared, lonely) == 9  # 9 x (8 + 2) + 6: the prefix once, not 9 / 100
 
 
@@ -88,29 +98,24 @@ def test_parameters_are_those_published(name: str) -> None:
     assert find_shape(name).parameters == pytest.approx(PUBLISHED[name], rel=0.005)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_parameters_are_those_of_transformers(kind: str) -> None:
+@pytest.mark.parametrize("kind", MODEL_TYPES)
+def test_parameters_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    """Of the model that each type makes by default, from the `config.json` that it writes."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(
-        kind,
-        hidden_size=64,
-        intermediate_size=176,
-        num_hidden_layers=3,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        vocab_size=500,
-        tie_word_embeddings=kind == "qwen2",
-    )
+    config = AutoConfig.for_model(kind)
+    config.save_pretrained(tmp_path)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    assert shape_of(config.to_dict(), "it").parameters == model.num_parameters()
+    assert find_shape(str(tmp_path)).parameters == pytest.approx(model.num_parameters(), rel=1e-3)
 
 
-def test_kv_of_a_token() -> None:
-    assert LLAMA.kv_bytes("bf16") == 819_200 and LLAMA.kv_bytes("fp8") == 409_600
-    assert find_shape("llama-3-8b").kv_bytes("bf16") == 131_072
+def test_an_output_head_is_tied_where_the_config_is_silent_and_the_type_ties_it() -> None:
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 9}
+    heads = {"num_attention_heads": 2}
+    tied = {k: shape_of(sizes | heads | {"model_type": k}, k).tied for k in ("gemma", "llama")}
+    assert tied == {"gemma": True, "llama": False}
 
 
 def test_fp8_leaves_head_and_embedding() -> None:
@@ -155,7 +160,7 @@ def rate(shape: ModelShape, gpu: str, serving: Serving, given: Lengths, devices:
     """Judgements a minute, 0 where nothing fits."""
     several = serving.model_copy(update={"tensor_parallel": devices})
     try:
-        return roofline(shape, known_gpus()[gpu], several, work_of(given)).per_minute
+        return roofline(shape, known_gpus()[gpu], several, judgement_tokens(given)).per_minute
     except ModelError:
         return 0.0
 
@@ -225,7 +230,7 @@ def test_the_kv_cache_is_what_the_weights_leave() -> None:
 def test_a_given_kv_cache_must_fit_beside_the_weights() -> None:
     # 24.2 GiB of weights and 2 of KV; the share of the memory does not count, as in vLLM.
     cut = {"memory_share": 0.1, "kv_cache_gib": 2.0}
-    work = work_of(Lengths())
+    work = judgement_tokens(Lengths())
     for memory, devices in ((26.5, 1), (13.25, 2)):
         machine = H200.model_copy(update={"memory_gib": memory})
         serving = Serving(**cut, tensor_parallel=devices)
@@ -324,8 +329,8 @@ def test_gpus_by_the_name_they_report() -> None:
 
 
 def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoj_reward.capacity.machine.SECONDS", 0.05)
-    here = measure()
+    monkeypatch.setattr("autoj_reward.capacity.roofline.MEASURED_S", 0.05)
+    here = measure_machine()
     # A laptop's core and a large server both lie between.
     assert 0.001 < here.tflops["float32"] < 100
     assert 0.1 < here.bandwidth_gbs < 5000 and here.memory_gib > 0.5

@@ -13,7 +13,7 @@ import pytest
 
 from autoj_reward.capacity.plan import PlanConfig
 from autoj_reward.cli import main as cli
-from autoj_reward.cli.shell import explained
+from autoj_reward.cli.main import explained
 from autoj_reward.errors import AutojError
 from autoj_reward.models import known_models
 
@@ -108,15 +108,6 @@ def dest(flag: str, options: dict[str, Any]) -> str:
     return found
 
 
-def test_help_of_train_names_the_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--help"])
-    shown = capsys.readouterr().out
-    for name in MODULES:
-        if name.startswith("train "):
-            assert name.split()[1] in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -181,19 +172,6 @@ def test_errors_go_to_stderr_with_exit_code_1(
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
-def test_parse_shows_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = rows(
-        tmp_path / "t.jsonl", {"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}
-    )
-    assert cli.main(["parse", "--input", source]) == 0
-    first, second, third, summary = lines(capsys)
-    assert first == {"line": 1, "outcome": "ok", "start": 16, "rating": 7.0}
-    assert second == {"line": 2, "outcome": "unparsable", "reason": "no rating slot"}
-    assert (third["line"], third["outcome"]) == (3, "bad row")
-    assert "missing" in third["reason"]
-    assert summary == {"summary": {"ok": 1, "unparsable": 1, "bad row": 1}}
 
 
 def test_parse_pairwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.config import JudgeConfig, OverLong
-from autoj_reward.context import NOTHING
-from autoj_reward.conversation import Turn
+from autoj_reward.conversation import NOTHING, Turn
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.formats.read import Written
 from autoj_reward.formats.render import Prompt

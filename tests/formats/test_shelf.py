@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoj_reward.context import Context
+from autoj_reward.conversation import Context
 from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.render import answered_prompt, render
 from autoj_reward.formats.schema import (

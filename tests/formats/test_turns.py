@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.context import Context
-from autoj_reward.conversation import Turn, plain
+from autoj_reward.conversation import Context, Turn, plain
 from autoj_reward.errors import FormatError, InputRejected, ModelError
 from autoj_reward.formats.render import Prompt, answered_prompt, flags, render, user_prompt
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_format

@@ -279,7 +279,7 @@ def everyones() -> Iterator[Path]:
 
 AS_NOBODY = """
 import os, sys
-import autoj_reward.cli.score, rollouts.best_of_n.job
+import autoj_reward.cli.judging, rollouts.best_of_n.job
 from autoj_reward.cli import main as cli
 if os.geteuid() == 0:
     os.setgid(65534)

@@ -61,43 +61,27 @@ def linked(path: Path, how: str, folder: Path) -> str:
     return {"same": str(path), "relative": os.path.relpath(path)}[how]
 
 
-@pytest.mark.parametrize("how", ["same", "relative", "symbolic", "hard"])
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        pytest.param(["score", "--input", "IN", "--output", "OUT"], "a", id="score"),
-        pytest.param(["compare", "--input", "IN", "--output", "OUT"], "a", id="compare"),
-        pytest.param(["classify", "--input", "IN", "--output", "OUT"], "a", id="classify"),
-        pytest.param(["journal", "export", "IN", "--output", "OUT"], "a", id="journal"),
-        pytest.param(
-            ["score", "--input", "in.jsonl", "--config", "IN", "--output", "OUT"], "a", id="config"
-        ),
-        pytest.param(["evaluate", "eval-p", "--data", "IN", "--json", "OUT"], "a", id="eval-p"),
-        pytest.param(
-            ["evaluate", "pairs", "--format", "llmbar", "--data", "IN", "--json", "OUT"],
-            "a",
-            id="pairs",
-        ),
-        pytest.param(
-            ["evaluate", "eval-c", "--data", "in.jsonl", "--votes", "IN", "--json", "OUT"],
-            "a",
-            id="eval-c",
-        ),
-        pytest.param(["evaluate", "eval-r", "--data", "IN", "--json", "OUT"], "a", id="eval-r"),
-        pytest.param(
-            ["evaluate", "best-of-four", "--data", "IN", "--json", "OUT"], "a", id="best-of-four"
-        ),
-        pytest.param(["evaluate", "ranking", "--table", "IN", "--json", "OUT"], "a", id="ranking"),
-        pytest.param(
-            ["evaluate", "kappa", "--results", "in.jsonl", "IN", "--json", "OUT"], "a", id="kappa"
-        ),
-        pytest.param(
-            ["evaluate", "leaderboard", "--results", "IN", "--output", "OUT"], "a", id="leaderboard"
-        ),
-    ],
-)
+COMMANDS = {
+    "score": "score --input IN --output OUT",
+    "compare": "compare --input IN --output OUT",
+    "classify": "classify --input IN --output OUT",
+    "journal": "journal export IN --output OUT",
+    "config": "score --input in.jsonl --config IN --output OUT",
+    "eval-p": "evaluate eval-p --data IN --json OUT",
+    "pairs": "evaluate pairs --format llmbar --data IN --json OUT",
+    "eval-c": "evaluate eval-c --data in.jsonl --votes IN --json OUT",
+    "eval-r": "evaluate eval-r --data IN --json OUT",
+    "best-of-four": "evaluate best-of-four --data IN --json OUT",
+    "ranking": "evaluate ranking --table IN --json OUT",
+    "kappa": "evaluate kappa --results in.jsonl IN --json OUT",
+    "leaderboard": "evaluate leaderboard --results IN --output OUT",
+}
+CASES = [(name, "same") for name in COMMANDS]
+CASES += [(name, how) for name in ("score", "eval-p") for how in ("relative", "symbolic", "hard")]
+
+
+@pytest.mark.parametrize(("name", "how"), CASES)
 def test_no_command_writes_over_what_it_reads(
-    command: list[str],
     name: str,
     how: str,
     tmp_path: Path,
@@ -106,10 +90,10 @@ def test_no_command_writes_over_what_it_reads(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.jsonl").write_text("{}\n")
-    source = tmp_path / name
+    source = tmp_path / "a"
     source.write_text("not what any command reads")
     output = linked(source, how, tmp_path)
-    typed = [{"IN": str(source), "OUT": output}.get(word, word) for word in command]
+    typed = [{"IN": str(source), "OUT": output}.get(word, word) for word in COMMANDS[name].split()]
     before = sorted(tmp_path.iterdir())
     assert cli.main(typed) == 1
     assert f"{output}: the run would write over its input {source}: name" in capsys.readouterr().err

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.context import Asked
+from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import InputError
-from autoj_reward.io.rows import Rows, TextRow, gathered, read_queries, texts
+from autoj_reward.io.rows import Rows, TextRow, gathered, read_queries, text_rows
 
 USER, SAID, MORE = (
     {"role": "user", "content": "Hi"},
@@ -21,7 +21,7 @@ QUERY = "User: Hi\n\nAssistant: Hello\n\nUser: Why?"
 
 
 def read_texts(source: str, *names: str, **asked: Any) -> Rows[TextRow]:
-    return gathered(texts(source, *names, **asked))
+    return gathered(text_rows(source, *names, **asked))
 
 
 def written(tmp_path: Path, *rows: Any) -> str:
@@ -45,7 +45,7 @@ RATED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_the_last_turn_is_rated(case: str, tmp_path: Path) -> None:
     row, query, response = RATED[case]
     source = written(tmp_path, row | {"answer": 4})
-    found = read_texts(source, "query", "response", asked=[Asked("reference", "answer")])
+    found = read_texts(source, "query", "response", asked=[ContextColumn("reference", "answer")])
     [read] = found.rows
     assert read.texts == (query, response) and read.context["reference"] == "4"
     assert read.fields == row | {"answer": 4}

@@ -21,17 +21,18 @@ from hypothesis import strategies as st
 
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import (
+    KEPT,
     QueryRow,
     Rows,
     TextRow,
     gathered,
+    look_through,
     queries,
     read_queries,
     require_clean,
-    texts,
+    text_rows,
 )
 from autoj_reward.io.sources import HubDataset, hub_dataset
-from autoj_reward.io.stream import KEPT, look_through
 from autoj_reward.types import BadRow
 
 GOOD = b'{"query": "good"}'
@@ -39,15 +40,15 @@ Read = Callable[[str], Rows[Any]]
 
 
 def read_singles(source: str) -> Rows[TextRow]:
-    return gathered(texts(source, "query", "response"))
+    return gathered(text_rows(source, "query", "response"))
 
 
 def read_pairs(source: str) -> Rows[TextRow]:
-    return gathered(texts(source, "query", "response_1", "response_2"))
+    return gathered(text_rows(source, "query", "response_1", "response_2"))
 
 
 def read_judged(source: str) -> Rows[TextRow]:
-    return gathered(texts(source, "text"))
+    return gathered(text_rows(source, "text"))
 
 
 def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.cli.score import verdict_fields
+from autoj_reward.cli.judging import verdict_fields
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected

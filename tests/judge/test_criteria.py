@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.context import Context
-from autoj_reward.conversation import Turn
+from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.generative import criteria_of, with_criteria

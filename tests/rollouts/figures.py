@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from autoj_reward.io.stream import LeftOut
+from autoj_reward.io.rows import LeftOut
 from autoj_reward.types import BadRow
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.summary import Figures, Summary

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.capacity.machine import find_gpu
-from autoj_reward.capacity.memory import Place, Training, adapter_parameters, parts
+from autoj_reward.capacity.memory import (
+    Training,
+    TrainingDevices,
+    adapter_parameters,
+    find_shape,
+    memory_parts,
+)
 from autoj_reward.capacity.plan import PlanConfig, make_plan
-from autoj_reward.capacity.shape import find_shape
+from autoj_reward.capacity.roofline import find_gpu
 from autoj_reward.cli.main import main
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.load import read_config
@@ -41,13 +46,13 @@ TRAINED = [
 ]
 
 
-def planned(name: str, place: Place, *sets: str, flags: PlanConfig = FLAGS) -> list[Row]:
+def planned(name: str, place: TrainingDevices, *sets: str, flags: PlanConfig = FLAGS) -> list[Row]:
     return plan(read_config(CONFIGS / f"{name}.yaml", sets), H100, place, flags)
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_every_engine_of_a_shipped_config_fits_an_h100(name: str) -> None:
-    rows = planned(name, Place(H100.memory_gib))
+    rows = planned(name, TrainingDevices(H100.memory_gib))
     assert rows and [row.fault for row in rows] == [None] * len(rows)
     assert all(row.parts["KV cache"] > 1 and row.sequences for row in rows)
     rates = [row.rate for row in rows if row.what.endswith("judge")]
@@ -56,7 +61,7 @@ def test_every_engine_of_a_shipped_config_fits_an_h100(name: str) -> None:
 
 def test_a_judges_rate_is_that_of_the_flags() -> None:
     """What a run file states is planned as the same figures given by flag."""
-    place, cut = Place(H100.memory_gib), "judge.kv_cache_gib=20"
+    place, cut = TrainingDevices(H100.memory_gib), "judge.kv_cache_gib=20"
     sets = (cut, "judge.tensor_parallel=2", "judge.quantization=fp8_per_tensor")
     flags = PlanConfig(gpu="h100", critique=100, price=2.0, wanted=5000, efficiency=0.5)
     [judge] = [
@@ -96,19 +101,23 @@ def test_every_training_of_a_shipped_config_fits_its_node(
 
 def test_parts_worked_out_by_hand() -> None:
     shape = find_shape("llama-2-13b")
-    full = parts(Training(shape, sequences=1, length=1000), Place(80, gpus=8, sharded=True))
+    full = memory_parts(
+        Training(shape, sequences=1, length=1000), TrainingDevices(80, gpus=8, sharded=True)
+    )
     billions = shape.parameters / 2**30
     assert full["weights"] == full["gradients"] == pytest.approx(4 * billions / 8)
     assert full["optimizer"] == pytest.approx(8 * billions / 8)
     assert full["logits"] == pytest.approx(1000 * 32000 * 10 / 2**30)
-    lora = parts(Training(shape, sequences=1, length=1000, lora_rank=8, learners=2), Place(80))
+    lora = memory_parts(
+        Training(shape, sequences=1, length=1000, lora_rank=8, learners=2), TrainingDevices(80)
+    )
     # Four square matrices and three of 5,120 by 13,824, in each of 40 blocks.
     assert adapter_parameters(shape, 8) == 40 * 8 * (4 * 2 * 5120 + 3 * (5120 + 13824))
     assert lora["weights"] == pytest.approx(
         2 * billions + 4 * 2 * adapter_parameters(shape, 8) / 2**30
     )
     plain = Training(shape, sequences=1, length=1000, checkpointing=False)
-    assert parts(plain, Place(80))["activations"] > 4 * full["activations"]
+    assert memory_parts(plain, TrainingDevices(80))["activations"] > 4 * full["activations"]
 
 
 def test_lora_counts_what_peft_makes() -> None:
@@ -116,7 +125,7 @@ def test_lora_counts_what_peft_makes() -> None:
     from peft import get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from autoj_reward.capacity.shape import shape_of
+    from autoj_reward.capacity.memory import shape_of
     from autoj_reward.training.adapters import lora_config
 
     config = LlamaConfig(

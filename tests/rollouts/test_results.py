@@ -17,11 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoj_reward.context import Context
-from autoj_reward.conversation import Turn
+from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import OutputError
-from autoj_reward.io.files import write_json, write_jsonl, write_text
-from autoj_reward.io.plain import to_json
+from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.race import Fate, Spending, Standing
 from autoj_reward.types import (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoj_reward.extras import EXTRAS
+from autoj_reward.errors import EXTRAS
 from experiments.faults.chaos.server import free_port
 from requirements import install
 from tests.service.test_service_life import running, written

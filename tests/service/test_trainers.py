@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autoj_reward.config import (
-    BudgetConfig,
+    FailureBudgetConfig,
     FailureConfig,
     JudgeConfig,
     PartConfig,
@@ -135,7 +135,7 @@ def rule(candidate: Candidate) -> float:
 
 def test_a_service_rewards_with_several_parts() -> None:
     script = {"ratings": {"good": 10}, "fail": {"lost": "truncated"}}
-    budget = BudgetConfig(budget=0.2, window=10)
+    budget = FailureBudgetConfig(budget=0.2, window=10)
     config = RewardConfig(
         judge=JudgeConfig(kind="fake", script=script),
         view="rating",

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineError
-from autoj_reward.io.plain import plain
+from autoj_reward.io.files import to_plain
 from experiments.faults.chaos import fuzz, holdups, jobs, kills, server
 from experiments.faults.chaos.jobs import JobsConfig
 from experiments.faults.chaos.kills import Killed, KillsConfig
@@ -158,7 +158,7 @@ def _shown(value: Any) -> str:
 def study(run: Study[ChaosConfig]) -> str:
     """Run the parts and write their figures. EngineError for promises that they break."""
     run.config.output.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = plain({name: PARTS[name](run.config) for name in run.parts})
+    found: dict[str, Any] = to_plain({name: PARTS[name](run.config) for name in run.parts})
     text = run.write("chaos", found, render)
     if wrong := broken(found):
         raise EngineError("\n  ".join(["promises are broken:", *wrong, f"see {run.config.output}"]))

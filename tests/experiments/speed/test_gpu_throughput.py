@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from autoj_reward.capacity.memory import find_shape, shape_of
 from autoj_reward.capacity.roofline import READS, Lengths
-from autoj_reward.capacity.shape import find_shape, shape_of
 from autoj_reward.config import check
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.models.device import Device

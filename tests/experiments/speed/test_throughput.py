@@ -20,7 +20,7 @@ from autoj_reward.engine.labels import inner_nodes, probabilities
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.io.plain import plain
+from autoj_reward.io.files import to_plain
 from autoj_reward.types import Candidate, Usage
 from experiments.speed.throughput import sides
 from experiments.speed.throughput.__main__ import main
@@ -49,7 +49,7 @@ def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None)
 
 def result(**parts: Any) -> dict[str, Any]:
     config = ThroughputConfig(output=Path("out"))
-    found: dict[str, Any] = plain(Study(config, "c").head() | parts)
+    found: dict[str, Any] = to_plain(Study(config, "c").head() | parts)
     return found
 
 

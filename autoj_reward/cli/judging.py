@@ -1,7 +1,8 @@
-"""`autoj score` and `autoj compare`: judge every row of a file, same order out.
+"""`autoj score` and `autoj compare` judge every row of a file, same order out; `autoj serve` judges
+over HTTP.
 
-The journal stands beside the output file, so the same command after a crash goes on where it
-stopped.
+The journal of `score` and `compare` stands beside the output file, so the same command after a
+crash goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -11,16 +12,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoj_reward.cli.flags import CONFIG, INPUT, OUTPUT, SET, STRICT, command
+from autoj_reward.cli.main import (
+    CONFIG,
+    INPUT,
+    OUTPUT,
+    RUN,
+    SET,
+    STRICT,
+    STRICT_KEYS,
+    calling,
+    command,
+)
 
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig, View
-    from autoj_reward.io.rows import TextRow
-    from autoj_reward.io.stream import Stream
+    from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.types import Comparison, JudgeInput, Judgement
 
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 """Endings of what goes beside an output."""
+
+serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -28,7 +40,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import rating_inputs
-    from autoj_reward.io.rows import texts
+    from autoj_reward.io.rows import text_rows
     from autoj_reward.models import context_asked, critiques_of
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.aggregate import mean_of_critiques
@@ -46,7 +58,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     def fields(found: list[Judgement]) -> dict[str, Any]:
         return rating_fields(mean_of_critiques(found))
 
-    rows = texts(source, "query", "response", asked=wanted)
+    rows = text_rows(source, "query", "response", asked=wanted)
     return _judge(checked.judge, rows, inputs, fields, output, strict, "rating")
 
 
@@ -55,7 +67,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.evaluate.ask import joint
-    from autoj_reward.io.rows import texts
+    from autoj_reward.io.rows import text_rows
     from autoj_reward.models import context_asked
     from autoj_reward.models.unused import load_run
     from autoj_reward.types import Contest
@@ -71,7 +83,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     def fields(found: list[Judgement]) -> dict[str, Any]:
         return verdict_fields(joint(found))
 
-    rows = texts(source, "query", "response_1", "response_2", asked=wanted)
+    rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
     return _judge(checked.judge, rows, inputs, fields, output, strict)
 
 
@@ -83,7 +95,7 @@ def require_own(read: Sequence[str | None], output: str) -> None:
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
-    """What `autoj score` adds to a row."""
+    """Return what `autoj score` adds to a row."""
     return {
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,
@@ -98,13 +110,13 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def thinking_of(judgement: Judgement) -> dict[str, str]:
-    """What the judge thought before it spoke, for a judge that does."""
+    """Return what the judge thought before its answer, for a judge with a thinking block."""
     return {"thinking": judgement.thinking} if judgement.thinking else {}
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """What `autoj compare` adds to a row: the joint verdict, whether the judge compared the two
-    or their ratings decided, and what each order said."""
+    """Return what `autoj compare` adds to a row: the joint verdict, whether the judge compared
+    the two or their ratings decided, and what each order said."""
     from autoj_reward.judge.generative import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
@@ -139,10 +151,8 @@ def _judge(
     judge must give."""
     from autoj_reward.evaluate.ask import judge_each
     from autoj_reward.io.claims import judged_by
-    from autoj_reward.io.files import filling, write_json
-    from autoj_reward.io.plain import to_json
-    from autoj_reward.io.rows import joined
-    from autoj_reward.io.stream import look_through
+    from autoj_reward.io.files import filling, to_json, write_json
+    from autoj_reward.io.rows import join_fields, look_through
     from autoj_reward.judge.make import judge_name
 
     total = 0
@@ -159,7 +169,7 @@ def _judge(
         def done(row: TextRow, found: list[Judgement]) -> None:
             added = fields(found)
             outcomes[added["outcome"]] += 1
-            file.line(joined(row.fields, added))
+            file.line(join_fields(row.fields, added))
 
         asked = ((row, inputs(row)) for row in rows.usable())
         judge_each(judge, journal, asked, done, "judging", total, view)

@@ -1,0 +1,136 @@
+"""Commands that make data for judges (`autoj collect`, `scenarios`, `classify`) and train judges on
+it (`autoj train judge`, `autoj train scalar`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from autoj_reward.cli.main import (
+    INPUT,
+    OUTPUT,
+    RUN,
+    SET,
+    STRICT_KEYS,
+    STRICT_ROWS,
+    command,
+    flag,
+)
+
+if TYPE_CHECKING:
+    from autoj_reward.io.rows import QueryRow
+
+
+@command(
+    *(RUN, SET, STRICT_KEYS),
+    flag("--dry-run", action="store_true", help="count and price, ask nothing"),
+)
+def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> int:
+    """Ask, and write what is worth training on; print counts and where it is."""
+    import asyncio
+
+    from autoj_reward.collect.collect import collect, prepare
+    from autoj_reward.collect.config import CollectConfig
+    from autoj_reward.collect.estimate import estimate
+    from autoj_reward.collect.statistics import render_statistics
+    from autoj_reward.models.unused import load_run
+    from autoj_reward.scenarios import load_scenarios
+
+    checked = load_run(CollectConfig, config, sets, strict)
+    known = load_scenarios(checked.scenarios)
+    work = prepare(checked, known)
+    if dry_run:
+        for case, figures in estimate(checked, work.rows, known).items():
+            shown = (
+                f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items()
+            )
+            print(f"{case}: {', '.join(shown)}")
+        return 0
+    found = asyncio.run(collect(checked, work, known))
+    print(f"{render_statistics(found)}\nresults: {checked.output}")
+    return 0
+
+
+@command(
+    flag("--show", metavar="NAME", help="its criteria as a teacher reads them"),
+    flag("--folder", metavar="DIR", help="scenario files of your own"),
+)
+def scenarios(show: str | None, folder: str | None) -> int:
+    """List scenarios with group, criteria and description; or print one's system message."""
+    from pathlib import Path
+
+    from autoj_reward.scenarios import load_scenarios, system_message
+
+    known = load_scenarios(Path(folder) if folder else None)
+    if show is not None:
+        print(system_message(known[show]))
+        return 0
+    width = max(map(len, known.names))
+    for scenario in known:
+        count = len(scenario.criteria)
+        print(f"{scenario.name:{width}}  {scenario.group:21} {count:2}  {scenario.description}")
+    return 0
+
+
+@command(
+    *(INPUT, OUTPUT, STRICT_ROWS),
+    flag(
+        "--others-below",
+        type=float,
+        metavar="CONFIDENCE",
+        help="confidence under which the scenario is `others`, 0 to 1",
+    ),
+)
+def classify(source: str, output: str, strict: bool, others_below: float | None) -> int:
+    """Add `scenario`, `confidence` and `best` to every row; print how many of each scenario."""
+    import json
+    from collections import Counter
+    from dataclasses import asdict
+
+    from autoj_reward.conversation import question
+    from autoj_reward.errors import ConfigError
+    from autoj_reward.io.files import require_apart, write_jsonl
+    from autoj_reward.io.rows import join_fields, read_queries, require_usable
+    from autoj_reward.scenarios.linear import shipped_classifier
+
+    if others_below is not None and not 0 <= others_below <= 1:
+        raise ConfigError(f"--others-below {others_below:g}: a confidence is between 0 and 1")
+    require_apart([source], [output])
+    rows = read_queries(source)
+    require_usable(rows, source, strict)
+    asked = [question(row.query, row.context.turns) for row in rows.rows]
+    found = shipped_classifier().classify(asked, others_below)
+    pairs = zip(rows.rows, found, strict=True)
+    write_jsonl(output, (join_fields(_fields(row), asdict(said)) for row, said in pairs))
+    counts = Counter(said.scenario for said in found)
+    print(json.dumps({"output": output, "scenarios": dict(counts.most_common())}))
+    return 0
+
+
+def _fields(row: QueryRow) -> dict[str, Any]:
+    own = {"query": row.query, "responses": row.responses, "logprobs": row.logprobs}
+    return {name: value for name, value in own.items() if value is not None} | row.extra
+
+
+@command(RUN, SET)
+def judge(config: str, sets: Sequence[str]) -> int:
+    """Train a judge."""
+    from autoj_reward.config import load_config
+    from autoj_reward.io.provenance import as_typed
+    from autoj_reward.training.judge.recipe import TrainJudgeConfig
+    from autoj_reward.training.judge.train import train
+
+    train(load_config(TrainJudgeConfig, config, sets), as_typed())
+    return 0
+
+
+@command(RUN, SET)
+def scalar(config: str, sets: Sequence[str]) -> int:
+    """Train a scalar reward model."""
+    from autoj_reward.config import load_config
+    from autoj_reward.io.provenance import as_typed
+    from autoj_reward.training.scalar.recipe import TrainScalarConfig
+    from autoj_reward.training.scalar.train import train
+
+    train(load_config(TrainScalarConfig, config, sets), as_typed())
+    return 0

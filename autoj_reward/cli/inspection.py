@@ -1,0 +1,296 @@
+"""Commands that run no judge: watch a run, look into a journal, list models, plan a judge's GPUs,
+write a judge format, and show what is read in a judge's texts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from autoj_reward.cli.main import Flag, calling, command, flag
+
+if TYPE_CHECKING:
+    from autoj_reward.formats.schema import JudgeFormat
+    from autoj_reward.journal import Journal
+    from autoj_reward.types import JudgeInput
+
+FILE = flag("path", metavar="FILE", help="journal.sqlite of a job, or OUTPUT.journal.sqlite")
+EXPORT = flag("--output", required=True, metavar="FILE", help="JSON lines, oldest first")
+HEAD = """\
+# Yours to change; docs/formats.md explains every line. What the judge is shown, and what is read in
+# its answer: autoj parse --input {folder}/sample.jsonl --format {folder} --show
+#
+"""
+"""The first lines of a `format.yaml` that `autoj judge new` writes."""
+PRECISIONS = ("float32", "bf16", "fp8")
+OPTIONS: dict[str, tuple[type, str, str]] = {
+    "model": (str, "NAME", "a model known by name, or a folder with config.json (llama-2-13b)"),
+    "tflops": (float, "T", "dense bf16 peak; float32 with float32 weights (gpu custom or cpu)"),
+    "tflops-fp8": (float, "T", "dense fp8 peak (gpu custom; without it fp8 computes in bf16)"),
+    "bandwidth": (float, "GB/S", "memory bandwidth (gpu custom or cpu)"),
+    "memory": (float, "GIB", "memory of a device (gpu custom; cpu: this machine's)"),
+    "template": (int, "TOKENS", "judge's template before the response (40)"),
+    "query": (int, "TOKENS", "mean length of a query (115)"),
+    "response": (int, "TOKENS", "mean length of a response (235)"),
+    "closing": (int, "TOKENS", "judge's template after the response (60)"),
+    "critique": (int, "TOKENS", "mean length of a critique (330); 0 for a rating alone"),
+    "candidates": (int, "N", "responses a query (32)"),
+    "tensor-parallel": (int, "N", "devices an engine (1)"),
+    "memory-share": (float, "SHARE", "of a device's memory for weights and KV cache (0.9)"),
+    "kv-cache-gib": (float, "GIB", "KV cache of an engine, in place of what memory-share leaves"),
+    "max-sequences": (int, "N", "most sequences at once (no limit but memory)"),
+    "efficiency": (float, "SHARE", "share of peak that is reached (1: the roofline)"),
+    "price": (float, "PRICE", "of a device-hour, in your currency: prints the cost"),
+}
+"""Flags of `autoj plan` that set a key of PlanConfig of the same name: type, metavar and help."""
+
+watch = calling(
+    "autoj_reward.watch.service:main",
+    flag("path", metavar="RUN", help="output of best-of-n, score or train, or a journal"),
+    flag("--port", type=int, default=8310, metavar="N", help="where it listens; 0: any free"),
+)
+
+
+@command(FILE)
+def stats(path: str) -> int:
+    """Print what a journal holds, as JSON."""
+    with _opened_journal(path) as journal:
+        print(json.dumps(journal.statistics(), indent=2))
+    return 0
+
+
+@command(FILE, EXPORT)
+def export(path: str, output: str) -> int:
+    """Write every judgement of a journal as a JSON line, however many there are."""
+    from autoj_reward.io.files import require_apart, write_jsonl
+
+    require_apart([path], [output])
+    with _opened_journal(path) as journal:
+        write_jsonl(output, journal.export())
+    return 0
+
+
+@command(FILE)
+def compact(path: str) -> int:
+    """Make a journal's file as small as it can be; everything in it stays."""
+    with _opened_journal(path) as journal:
+        before = Path(path).stat().st_size
+        journal.compact()
+    print(f"{path}: {before:,} bytes before, {Path(path).stat().st_size:,} now")
+    return 0
+
+
+def _opened_journal(path: str) -> closing[Journal]:
+    from autoj_reward.errors import JournalError
+    from autoj_reward.journal import Journal
+
+    if not Path(path).is_file():
+        raise JournalError(f"no journal at {path}: name the file that a job has written")
+    return closing(Journal(Path(path)))
+
+
+@command(flag("--prepare", action="store_true", help="build the built-in models now"))
+def models(prepare: bool) -> int:
+    """List the models known by name; with prepare, build the built-in ones first."""
+    from autoj_reward.models import BUILT_IN, known_models
+
+    if prepare:
+        from autoj_reward.models.built_in import build
+
+        for name in BUILT_IN:
+            print(f"{name}: {build(name)}")
+        return 0
+    models = known_models().values()
+    wide, wider = (
+        max(map(len, column)) for column in zip(*((m.name, m.format) for m in models), strict=True)
+    )
+    for known in models:
+        print(f"{known.name:{wide}}  {known.format:{wider}} {known.wrapper:8} {known.about}")
+    return 0
+
+
+def _key(name: str, **options: Any) -> Flag:
+    """Describe a flag that sets a key of PlanConfig, with that key's default and range."""
+    return flag(f"--{name}", default=argparse.SUPPRESS, **options)
+
+
+@command(
+    _key("gpu", required=True, metavar="NAME", help="a GPU of the table, custom, or cpu"),
+    *(
+        _key(name, type=kind, metavar=metavar, help=text)
+        for name, (kind, metavar, text) in OPTIONS.items()
+    ),
+    _key("weights", choices=PRECISIONS, help="precision of the weights (bf16)"),
+    _key("kv", choices=PRECISIONS, help="precision of the KV cache (bf16)"),
+    _key(
+        "target",
+        type=float,
+        metavar="N",
+        dest="wanted",
+        help="judgements a minute wanted: prints the devices they take",
+    ),
+    _key("no-sharing", action="store_false", dest="sharing", help="no prefix cache"),
+    _key("measure", action="store_true", help="time a product and a copy here (gpu cpu)"),
+    _key("json", action="store_true", dest="as_json", help="print JSON in place of tables"),
+)
+def plan(**keys: Any) -> int:
+    """Print the plan. Raises ConfigError or ModelError for what cannot be planned."""
+    from autoj_reward.capacity.plan import PlanConfig, make_plan, render_plan
+    from autoj_reward.config import check
+
+    config = check(PlanConfig, keys, "command line")
+    found = make_plan(config)
+    print(json.dumps(found, indent=2) if config.as_json else render_plan(found, config))
+    return 0
+
+
+@command(
+    flag("folder", metavar="FOLDER", help="where to write it; nothing may be there yet"),
+    flag("--like", default="rubric", metavar="NAME", help="the format to start from"),
+)
+def new(folder: str, like: str) -> int:
+    """Write a judge format's files, and rows to try it on."""
+    copy_format(Path(folder), like)
+    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl; see it at work:")
+    print(f"  autoj parse --input {folder}/sample.jsonl --format {folder} --show")
+    print(f"and judge with it: judge: {{model: ..., format: {folder}}}")
+    return 0
+
+
+def copy_format(folder: Path, like: str) -> None:
+    """Copy a format of the package to a new folder, whose name it takes, with `sample.jsonl`.
+
+    Raises FormatError if the folder exists, or for a format that is none of the package.
+    """
+    import shutil
+
+    from autoj_reward.errors import FormatError, did_you_mean
+    from autoj_reward.formats.sample import samples
+    from autoj_reward.formats.schema import FORMATS, available, load_any_format
+
+    if folder.exists():
+        raise FormatError(f"{folder} exists: name a folder that does not")
+    if like not in available():
+        raise FormatError(
+            f"{like!r} is no format of the package{did_you_mean(like, available())} (known: "
+            f"{', '.join(available())})"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(FORMATS / like, folder)
+    path = folder / "format.yaml"
+    text, name = path.read_text(encoding="utf-8"), f"name: {json.dumps(folder.name)}"
+    text = re.sub(r"(?m)^name: .*$", lambda _: name, text, count=1)
+    path.write_text(HEAD.format(folder=folder) + text, encoding="utf-8")
+    rows = [json.dumps(row, ensure_ascii=False) + "\n" for row in samples(load_any_format(like))]
+    (folder / "sample.jsonl").write_text("".join(rows), encoding="utf-8")
+
+
+class JudgeText(NamedTuple):
+    """An input row of `autoj parse`: a judge input, the text a judge wrote, or both."""
+
+    line: int
+    item: JudgeInput | None
+    text: str | None
+
+
+@command(
+    flag(
+        "--input",
+        required=True,
+        metavar="FILE",
+        dest="source",
+        help="rows with `text`, `query` and `response` (or `messages`), or both; - is stdin",
+    ),
+    flag("--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format"),
+    flag("--pairwise", action="store_true", help="texts without a query compare two responses"),
+    flag("--show", action="store_true", help="print what the judge is shown, too"),
+)
+def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
+    """Print what the parser reads in each judge text, a JSON line each, and a count at the end.
+
+    A row with a query is read as the judge's own rows are: against what it was shown.
+    """
+    from collections import Counter
+
+    from autoj_reward.formats.render import render
+    from autoj_reward.formats.schema import load_format
+    from autoj_reward.io.rows import read_rows
+
+    fmt = load_format(format_name)
+    rows = read_rows(source, lambda line, value: _judge_text(line, value, fmt), ())
+    outcomes: Counter[str] = Counter()
+    for row in rows.rows:
+        if show and row.item:
+            for message in render(row.item, fmt):
+                print(f"--- line {row.line}, {message.role} ---\n{message.text}")
+            print("---")
+        record = {"line": row.line} | _read(row, fmt, pairwise)
+        outcomes[str(record["outcome"])] += 1
+        print(json.dumps(record))
+    for bad in rows.bad:
+        outcomes["bad row"] += 1
+        print(json.dumps({"line": bad.line, "outcome": "bad row", "reason": str(bad)}))
+    print(json.dumps({"summary": dict(outcomes)}))
+    return 0
+
+
+def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
+    from autoj_reward.conversation import ContextColumn
+    from autoj_reward.io import checks as check
+    from autoj_reward.io.rows import with_query
+    from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
+
+    fields = check.own_fields({"text": value} if isinstance(value, str) else value)
+    pair = "response_1" in fields
+    fields, turns = with_query(fields, rated=not pair)
+    if "query" not in fields:
+        return JudgeText(line, None, check.text(fields, "text"))
+    names = ("response_1", "response_2") if pair else ("response",)
+    protocol = PAIRWISE if pair else SINGLE
+    needed = fmt.context(protocol)
+    context = check.context(
+        fields, [ContextColumn(name, name, must) for name, must in needed.items()]
+    )
+    query = check.text(fields, "query", blank=False)
+    responses = tuple(check.text(fields, name) for name in names)
+    text = check.text(fields, "text") if "text" in fields else None
+    return JudgeText(
+        line, JudgeInput(protocol, query, responses, context=context.after(turns)), text
+    )
+
+
+def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
+    """Return what is read in a row's text; for a row without one, that it can be shown."""
+    from autoj_reward.engine.base import Generation
+    from autoj_reward.formats.protocols import read_slots
+    from autoj_reward.formats.read import ParseFailure
+    from autoj_reward.formats.render import flags
+    from autoj_reward.judge.thinking import Spoken, read_past
+    from autoj_reward.types import PAIRWISE, SINGLE
+
+    seen: dict[str, object] = {}
+    if row.item and (found := flags(row.item, fmt)):
+        seen["flags"] = list(found)
+    if row.text is None:
+        return {"outcome": "shown"} | seen
+    spoken = Spoken(Generation(row.text))
+    if fmt.thinking:
+        spoken = read_past(spoken.own, fmt.thinking, inside=False)
+        seen |= {"thinking": spoken.thinking} if spoken.thinking else {}
+    protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
+    shown = (row.item.policy_texts, row.item.given_texts) if row.item else ()
+    if protocol not in fmt.protocols:
+        reason = f"format {fmt.name} has no {protocol} protocol"
+        return {"outcome": "unparsable", "reason": reason} | seen
+    record: dict[str, object] = {"outcome": "ok"}
+    for name, read in read_slots(fmt.slots(protocol), spoken.text, *shown).items():
+        if spoken.problem or isinstance(read, ParseFailure):
+            reason = spoken.problem or getattr(read, "reason", "")
+            return {"outcome": "unparsable", "reason": reason} | seen
+        record["start"] = spoken.start + read.start
+        record[name] = read.name if math.isnan(read.value) else read.value
+    return record | seen
