@@ -4,54 +4,113 @@ The judge chooses among the first N candidates of each query, a grader grades th
 judge's ratings correlate with the grades (paper, section 6.3 and Table 2). Equal ratings are broken
 by the policy's log-probability, and beside that by the other rules, to see what they would choose.
 With `budget` the configured rules choose as a best-of-N job on that budget does.
-Ratings and choices wait for the grader on disk; what is kept of each row is a `Kept`.
+Ratings and choices wait for the grader on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
-from autoj_reward.config import View
+from pydantic import Field
+
+from autoj_reward.config import JudgeConfig, TieBreak, View
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
-from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
-from autoj_reward.evaluate.config import SelectionConfig, with_view_read
-from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
-from autoj_reward.evaluate.rows import Measured
-from autoj_reward.evaluate.selection_figures import CONFIGURED, Chosen, Kept, Spent, figures
+from autoj_reward.evaluate.ask import (
+    JudgementCost,
+    ask_each,
+    joint,
+    rate_candidates,
+    rate_each,
+    require_protocol,
+)
+from autoj_reward.evaluate.rows import Fields, Measured, counted, group, strictly, texts
+from autoj_reward.evaluate.runner import EvaluateConfig, Task, load_evaluation, run_task
+from autoj_reward.evaluate.selection_metrics import (
+    CONFIGURED,
+    BudgetTokens,
+    Chosen,
+    GradedRow,
+    Scores,
+    selection_metrics,
+)
+from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of, format_of
-from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass, select_within
 from autoj_reward.questions.choose import Compare, choose
 from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
 
-ALONE = ("policy_logprob", "expected_rating", "first")
+SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
+NO_BASE = "responses"
+"""Base model of a row that names none."""
+
+
+class SelectionConfig(EvaluateConfig):
+    """Config of Eval-R."""
+
+    grader: JudgeConfig = JudgeConfig(format="general")
+    """The judge that grades the chosen responses."""
+    sizes: tuple[int, ...] = Field((8, 16, 32), min_length=1)
+    """The N of best-of-N."""
+    view: View = "rating"
+    """The number that ranks candidates."""
+    tie_break: tuple[TieBreak, ...] = ("policy_logprob", "first")
+    """Rules that decide among equals, in order."""
+    budget: float | None = Field(None, gt=0, le=1)
+    """Share of the tokens of full judging, over 0 and at most 1, as in a best-of-N job; each N is
+    chosen within its own. null: every candidate is judged in full."""
+    grade: Literal["selected", "all"] = "selected"
+    """`selected` grades what a rule chose (the paper); `all` every candidate, which also gives
+    within-query correlation and the share of the possible gain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The ratings of a row's candidates that some N considers, and who is chosen among them."""
+class Candidates:
+    """The responses of one base model to one query.
+
+    logprobs: log-probability of each under that model, None if unknown. scores: numbers that the
+    row brings for each, by the name of who gave them; None where one is missing.
+    """
+
+    line: int
+    query: str
+    group: str
+    base: str
+    responses: tuple[str, ...]
+    logprobs: tuple[float, ...] | None
+    scores: dict[str, Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Ratings of a row's candidates that some N considers, and the choices among them."""
 
     ratings: Sequence[Judgement]
     chosen: Chosen
-    spent: Spent = field(default_factory=dict)
+    spent: BudgetTokens = field(default_factory=dict)
 
-    def wanted(self, config: SelectionConfig) -> Sequence[int]:
-        """Places of the candidates to be graded: what any rule chose, or all that some N has."""
+    def to_grade(self, config: SelectionConfig) -> Sequence[int]:
+        """Return the places of the candidates that the grader rates: what any rule chose, or all
+        that some N considers."""
         if config.grade == "all":
             return range(max(config.sizes))
         return sorted({s.index for by_size in self.chosen.values() for s in by_size.values()})
+
+
+SelectedDone = Callable[[tuple[Candidates, Selected], Scores], None]
 
 
 def eval_r(
@@ -63,46 +122,113 @@ def eval_r(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
-    checked = load_run(SelectionConfig, config, sets, strict)
-    require_own(result, checked, config, data)
-    checked = with_view_read(checked)
+    """Measure best-of-N by a judge's ratings, graded, and the correlation of ratings with
+    grades."""
+    checked = load_evaluation(SelectionConfig, config, sets, strict, result, data)
+    checked = checked.rating_by(checked.view, checked.tie_break)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     for name, role in ((scores, "--scores"), (grades, "--grades")):
         _require_scores(rows, name, role, data)
     _require_protocols(checked, scores, grades)
-    judge, grader, kept = Cost(), Cost(), list[Kept]()
-    with writing_rows(result, scores or checked.judge, grades or checked.grader) as file:
 
-        def done(row: Candidates, found: Judged, values: Scores) -> None:
-            file.line(_row(row, found, values))
-            own = tuple(judgement.view(checked.view) for judgement in found.ratings)
-            digest = text_digest(row.query)
-            kept.append(Kept(row.base, digest, own, values, found.chosen, found.spent))
-
-        judged = by_scores(rows, scores, checked) if scores else rate(rows, checked, result, judge)
-        if grades:
-            for row, found in zip(rows, judged, strict=True):
-                done(row, found, row.scores[grades])
+    def answer(done: SelectedDone) -> ResultFields:
+        judge, grader = JudgementCost(), JudgementCost()
+        if scores:
+            selected = choose_by_scores(rows, scores, checked)
         else:
-            grade(rows, judged, checked, result, grader, done)
-        content = figures(kept, checked.draws)
-    content["grader"] = grades or judge_name(checked.grader)
-    content["cost"] = {"judge": judge.figures(), "grader": grader.figures()}
-    save(result, "eval-r", checked, scores or checked.judge, {"data": data}, content)
-    _tell(content)
-    print(f"result: {result}")
-    return 0
+            judge, selected = choose_by_ratings(rows, checked, result)
+        pairs = zip(rows, selected, strict=True)
+        if grades:
+            for row, own in pairs:
+                done((row, own), row.scores[grades])
+        else:
+            total = sum(len(own.to_grade(checked)) for own in selected)
+            grader = _grade(pairs, total, checked, result, done)
+        cost = {"judge": judge.fields(), "grader": grader.fields()}
+        return {"grader": grades or judge_name(checked.grader), "cost": cost}
+
+    def keep(item: tuple[Candidates, Selected], given: Scores) -> GradedRow:
+        row, own = item
+        values = tuple(judgement.view(checked.view) for judgement in own.ratings)
+        return GradedRow(row.base, text_digest(row.query), values, given, own.chosen, own.spent)
+
+    return run_task(
+        Task(
+            "eval-r",
+            checked,
+            result,
+            judges=[scores or checked.judge, grades or checked.grader],
+            sources={"data": data},
+            answer=answer,
+            keep=keep,
+            metrics=partial(selection_metrics, draws=checked.draws),
+            show=_show,
+            record=_record,
+        )
+    )
 
 
-def rate(
-    rows: Measured[Candidates], config: SelectionConfig, result: str, cost: Cost
-) -> Spool[Judged]:
-    """The judge's rating of every candidate that some N considers, and whom it chooses."""
-    found, k = Spool[Judged](), critiques_of(config.judge)
+def read_candidates(source: str, wanted: int) -> Measured[Candidates]:
+    """Rows of `scenario`, `prompt` and `outputs`: by base model, `outputs`, `logprobs` and `scores`
+    (by the name of who gave them), or these three in the row itself.
+
+    wanted: candidates that each query must have. InputError names every bad row.
+    """
+
+    def build(line: int, row: Fields) -> list[Candidates]:
+        query, name = text(row, "prompt", blank=False), group(row)
+        given = row.get("outputs")
+        blocks = {NO_BASE: row} if isinstance(given, list) else given
+        if not isinstance(blocks, dict) or not blocks:
+            raise BadField("outputs", f"{check.show(given)} is no list and no lists by base model")
+        found = []
+        for base, block in blocks.items():
+            where = "outputs" if block is row else f"outputs.{base}"
+            if not isinstance(block, dict):
+                raise BadField(where, f"not an object: {check.show(block)}")
+            found.append(Candidates(line, query, name, base, *_lists(block, where, wanted)))
+        return found
+
+    rows = strictly(source, build)
+    count = counted(rows, size=len)
+    return Measured(lambda: (one for row in rows.usable() for one in row), range(count))
+
+
+def _lists(
+    block: dict[str, Any], where: str, wanted: int
+) -> tuple[tuple[str, ...], tuple[float, ...] | None, dict[str, Scores]]:
+    responses = texts(block, "outputs")
+    if len(responses) < wanted:
+        raise BadField(where, f"{len(responses)} responses; best of {wanted} needs {wanted}")
+    logprobs = check.numbers(block, "logprobs", len(responses))
+    scores = block.get("scores") or {}
+    if not isinstance(scores, dict):
+        raise BadField(f"{where}.scores", f"not lists by name: {check.show(scores)}")
+    found = {}
+    for name, values in scores.items():
+        if not isinstance(values, list) or len(values) != len(responses):
+            shown = f"{len(values)} numbers" if isinstance(values, list) else check.show(values)
+            raise BadField(f"{where}.scores.{name}", f"{shown} for {len(responses)} responses")
+        found[name] = tuple(_score(value, f"{where}.scores.{name}") for value in values)
+    return responses, logprobs, found
+
+
+def _score(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadField(where, f"{check.show(value)} is no number and not null")
+    return float(value)
+
+
+def choose_by_ratings(
+    rows: Measured[Candidates], config: SelectionConfig, result: str
+) -> tuple[JudgementCost, Spool[Selected]]:
+    """Rate every candidate that some N considers, and choose among them."""
+    found, k = Spool[Selected](), critiques_of(config.judge)
     most = max(config.sizes)
 
-    async def one(ask: Ask, row: Candidates) -> Judged:
+    async def select(ask: Ask, row: Candidates) -> Selected:
         if config.budget is not None:
             return await choose_within(ask, row, config, config.budget)
 
@@ -110,36 +236,43 @@ def rate(
             return [joint(await ask(pair.inputs())) for pair in pairs]
 
         candidates = [Candidate(row.query, response) for response in row.responses[:most]]
-        ratings = await rated(ask, candidates, k, config.view)
-        return Judged(ratings, await choose_among(row, ratings, config, compare))
-
-    def told(judged: Judged) -> None:
-        cost.add(judged.ratings)
-        found.add(judged)
-
-    journal, each = journal_path(config, result), k * most
-    label, total = "rating candidates", each * len(rows)
+        ratings = await rate_candidates(ask, candidates, k, config.view)
+        return Selected(ratings, await choose_among(row, ratings, config, compare))
 
     def require(views: frozenset[View]) -> None:
         require_cheap_pass(views)
         resolve_view(config.view, "choose", None, views)
 
-    # On a budget critiques and cheap readings are asked for apart: no view is that of both.
-    view, own = (config.view, None) if config.budget is None else (None, require)
-    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each, view, own)
-    return found
+    each = k * most
+    cost = ask_each(
+        config.judge,
+        config.journal_path(result),
+        rows,
+        select,
+        done=lambda _row, own: found.add(own),
+        counted=lambda own: own.ratings,
+        label="rating candidates",
+        total=each * len(rows),
+        size=lambda _row: each,
+        # On a budget critiques and cheap readings are asked for apart: no view is that of both.
+        view=config.view if config.budget is None else None,
+        require=None if config.budget is None else require,
+    )
+    return cost, found
 
 
-def by_scores(rows: Measured[Candidates], name: str, config: SelectionConfig) -> Spool[Judged]:
-    """The same by scores that the rows bring."""
-    found = Spool[Judged]()
+def choose_by_scores(
+    rows: Measured[Candidates], name: str, config: SelectionConfig
+) -> Spool[Selected]:
+    """Choose by scores that the rows bring."""
+    found = Spool[Selected]()
 
-    async def every() -> None:
+    async def choose_all() -> None:
         for row in rows:
-            ratings = _brought(row.scores[name])
-            found.add(Judged(ratings, await choose_among(row, ratings, config)))
+            ratings = _as_judgements(row.scores[name])
+            found.add(Selected(ratings, await choose_among(row, ratings, config)))
 
-    asyncio.run(every())
+    asyncio.run(choose_all())
     return found
 
 
@@ -150,7 +283,7 @@ async def choose_among(
     compare: Compare | None = None,
 ) -> Chosen:
     """Who is chosen from a row, by each tie-break and for each N."""
-    rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in ALONE}
+    rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
     if "pairwise" in config.tie_break:
         rules["pairwise"] = ("pairwise", "first")
     candidates = _candidates(row)
@@ -165,7 +298,9 @@ async def choose_among(
     }
 
 
-async def choose_within(ask: Ask, row: Candidates, config: SelectionConfig, share: float) -> Judged:
+async def choose_within(
+    ask: Ask, row: Candidates, config: SelectionConfig, share: float
+) -> Selected:
     """The choice for each N on a budget of its own, and the ratings that the largest N paid for."""
     candidates = _candidates(row)
     found = {
@@ -180,7 +315,7 @@ async def choose_within(ask: Ask, row: Candidates, config: SelectionConfig, shar
         )
         for n in config.sizes
     }
-    return Judged(
+    return Selected(
         found[max(config.sizes)].judgements,
         {CONFIGURED: {n: own.selection for n, own in found.items()}},
         {n: (own.spending.usage.tokens_out, own.spending.full_tokens) for n, own in found.items()},
@@ -195,30 +330,27 @@ def _candidates(row: Candidates) -> list[Candidate]:
     ]
 
 
-def grade(
-    rows: Measured[Candidates],
-    judged: Spool[Judged],
+def _grade(
+    items: Iterable[tuple[Candidates, Selected]],
+    total: int,
     config: SelectionConfig,
     result: str,
-    cost: Cost,
-    done: Callable[[Candidates, Judged, Scores], None],
-) -> None:
+    done: SelectedDone,
+) -> JudgementCost:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
 
-    def told(item: tuple[Candidates, Judged], found: list[Judgement]) -> None:
+    def graded(item: tuple[Candidates, Selected], found: list[Judgement]) -> None:
         row, own = item
-        cost.add(found)
-        places = own.wanted(config)
+        places = own.to_grade(config)
         given = {i: j.view("rating") for i, j in zip(places, found, strict=True)}
-        done(row, own, tuple(given.get(i) for i in range(len(row.responses))))
+        done(item, tuple(given.get(i) for i in range(len(row.responses))))
 
     asked = (
-        ((row, own), [Candidate(row.query, row.responses[i]) for i in own.wanted(config)])
-        for row, own in zip(rows, judged, strict=True)
+        ((row, own), [Candidate(row.query, row.responses[i]) for i in own.to_grade(config)])
+        for row, own in items
     )
-    total = sum(len(own.wanted(config)) for own in judged)
-    journal = journal_path(config, result)
-    rate_each(config.grader, journal, asked, told, "grading", total, "rating")
+    journal = config.journal_path(result)
+    return rate_each(config.grader, journal, asked, graded, "grading", total, "rating")
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
@@ -244,7 +376,7 @@ def _require_scores(rows: Iterable[Candidates], name: str | None, role: str, dat
             )
 
 
-def _brought(scores: Scores) -> tuple[Judgement, ...]:
+def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
     """Scores of a file as judgements; a missing one abstains."""
     return tuple(
         Judgement(Outcome.UNPARSABLE, reason="no score in the file")
@@ -254,29 +386,30 @@ def _brought(scores: Scores) -> tuple[Judgement, ...]:
     )
 
 
-def _row(row: Candidates, judged: Judged, grades: Scores) -> dict[str, Any]:
+def _record(item: tuple[Candidates, Selected], grades: Scores) -> dict[str, Any]:
+    row, own = item
     return {
         "line": row.line,
         "group": row.group,
         "base": row.base,
         "query": row.query,
         "responses": row.responses,
-        "ratings": [judgement.view("rating") for judgement in judged.ratings],
+        "ratings": [judgement.view("rating") for judgement in own.ratings],
         "grades": grades,
-        "critiques": [judgement.critique for judgement in judged.ratings],
+        "critiques": [judgement.critique for judgement in own.ratings],
         "chosen": {
             rule: {str(n): selection.index for n, selection in by_size.items()}
-            for rule, by_size in judged.chosen.items()
+            for rule, by_size in own.chosen.items()
         },
     }
 
 
-def _tell(content: Figures) -> None:
-    for base, own in content["bases"].items():
+def _show(fields: ResultFields) -> None:
+    for base, own in fields["bases"].items():
         for n, best in own["best_of"].items():
             mean = "-" if best["grade"] is None else f"{best['grade']:.3f}"
             print(f"{base:<28}best of {n:>3}  mean grade {mean}")
-    overall = content["overall"]
+    overall = fields["overall"]
     shown = {name: overall[name] for name in ("pearson", "spearman")}
     said = [f"{name} {value:.3f}" for name, value in shown.items() if value is not None]
     print(f"{overall['n']} graded: {', '.join(said) or 'no correlation is defined'}")

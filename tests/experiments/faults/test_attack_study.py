@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.types import Judgement, Outcome, Rating
 from experiments.faults.attacks import Attack, attacks, figures, main
 

@@ -1,10 +1,13 @@
-"""Figures of rows with their 95 % intervals, drawn by the bootstrap over whole groups of rows.
+"""Statistics of rows: shares, means, correlations and kappa, with 95 % bootstrap intervals.
 
-Where a figure is undefined (a share of nothing, a correlation with a constant) it is None.
+Pure functions over sequences of one value a row. Where a statistic is undefined (a share of
+nothing, a correlation with a constant) it is None.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +19,9 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Statistic = Callable[[Indices], float | None]
 """A figure of the rows with these indices, which may repeat; None where it is undefined."""
-Figures = dict[str, Any]
+Correlation = Callable[[ArrayLike, ArrayLike], float | None]
+ResultFields = dict[str, Any]
+"""Fields of a result file, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +56,14 @@ class Draws:
         known = values[~np.isnan(values)]
         return self.over(share(known), len(known))
 
-    def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
+    def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
         """A share of rows as percentage with two decimals, and its interval under `NAME_95`.
 
         groups: one name a row; rows of one group are drawn together.
         """
         return self._figure(name, statistic, groups, percent)
 
-    def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> Figures:
+    def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
         """A figure with six decimals, so that rounding it again does no harm, and its interval."""
         return self._figure(name, statistic, groups, lambda value: rounded(value, 6))
 
@@ -68,7 +73,7 @@ class Draws:
         statistic: Statistic,
         groups: Sequence[Hashable],
         show: Callable[[float | None], float | None],
-    ) -> Figures:
+    ) -> ResultFields:
         found = self.over(statistic, len(groups), groups)
         return {name: show(found.value), f"{name}_95": [show(found.low), show(found.high)]}
 
@@ -150,6 +155,60 @@ def difference(first: Statistic, second: Statistic) -> Statistic:
     return less
 
 
+def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
+    """Pearson's correlation, -1..1; None with fewer than two rows or where a side is constant.
+
+    Raises ValueError for sides of different length or with a number that is not finite.
+    """
+    a, b = _numbers(x), _numbers(y)
+    if a.shape != b.shape:
+        raise ValueError(f"{a.size} numbers against {b.size}")
+    if a.size < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    a, b = a - a.mean(), b - b.mean()
+    r = float(a @ b / math.sqrt(float(a @ a) * float(b @ b)))
+    return min(1.0, max(-1.0, r))
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
+    """Spearman's rank correlation, ties at their mean rank; None and errors as for `pearson`."""
+    from scipy.stats import rankdata  # half a second, which most evaluations need not wait
+
+    return pearson(rankdata(_numbers(x)), rankdata(_numbers(y)))
+
+
+def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
+    """Kendall's tau-b, -1..1, which takes ties into account; None and errors as for `pearson`."""
+    a, b = _numbers(x), _numbers(y)
+    if pearson(a, b) is None:
+        return None
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(a, b).statistic)
+
+
+def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
+    """Agreement of two raters beyond chance, at most 1 (Cohen, 1960).
+
+    None of no rows, or where chance alone agrees on every row. ValueError for different lengths.
+    """
+    n = len(first)
+    if n != len(second):
+        raise ValueError(f"{n} ratings against {len(second)}")
+    if n == 0:
+        return None
+    observed = sum(a == b for a, b in zip(first, second, strict=True)) / n
+    a, b = Counter(first), Counter(second)
+    chance = sum(count * b[name] for name, count in a.items()) / n**2
+    return None if chance == 1 else (observed - chance) / (1 - chance)
+
+
+def correlation(measure: Correlation, x: ArrayLike, y: ArrayLike) -> Statistic:
+    """The statistic that is `pearson` or `spearman` of the rows' x and y."""
+    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    return lambda rows: measure(a[rows], b[rows])
+
+
 def estimate_text(figure: Mapping[str, Any] | None) -> str:
     """An `Estimate` as plain data, with three decimals and its interval."""
     if figure is None:
@@ -169,3 +228,10 @@ def rounded(value: float | None, digits: int) -> float | None:
 def percent(share: float | None) -> float | None:
     """A share as percentage with two decimals; None stays None."""
     return None if share is None else round(100 * share, 2)
+
+
+def _numbers(values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError("a number is not finite")
+    return array
