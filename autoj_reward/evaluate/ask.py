@@ -17,7 +17,7 @@ from autoj_reward.config import JudgeConfig, View
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
-from autoj_reward.models import critiques_of, format_of
+from autoj_reward.models import format_of
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Usage
@@ -63,95 +63,45 @@ def require_protocol(config: JudgeConfig, kind: str) -> None:
 def ask_each(
     config: JudgeConfig,
     journal: Path,
-    items: Iterable[T],
-    work: Callable[[Ask, T], Awaitable[R]],
+    rows: Iterable[T],
+    question: Callable[[Ask, T], Awaitable[tuple[R, Sequence[Judgement]]]],
     done: Callable[[T, R], object],
-    counted: Callable[[R], Iterable[Judgement]],
     label: str,
-    total: int | None,
     size: Callable[[T], int],
+    total: int | None = None,
     view: View | None = None,
     require: Require | None = None,
 ) -> JudgementCost:
-    """Work on items with a judge, pass each on with its result, and return what they cost.
+    """Ask a judge a question about every row, pass each row on with its answer, in order, and
+    return what the answers cost.
 
-    Items are read as they are needed, and passed on in order. The judge is started only for what
-    the journal lacks.
+    Rows are read as they are needed. The judge is started only for what the journal lacks.
 
-    counted: the judgements of a result that the cost counts. total: judge inputs to come, for the
-    progress bar. size: those of an item. view: the number that counts of ratings; ConfigError
-    before anything is judged if the judge does not give it. require: in place of that check, as
-    for `RewardClient`.
+    question: returns its answer and the judgements that the cost counts. size: judge inputs of a
+    row; total: those of all rows, for the progress bar; None reads the rows once more to count
+    them. view: the number that counts of ratings; ConfigError before anything is judged if the
+    judge does not give it. require: in place of that check, as for `RewardClient`.
     """
-    cost = JudgementCost()
+    cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
-    async def work_on(ask: Ask, item: T) -> tuple[T, R]:
-        return item, await work(ask, item)
+    async def answer(ask: Ask, row: T) -> tuple[T, R, Sequence[Judgement]]:
+        return row, *await question(ask, row)
 
-    def pass_on(worked: tuple[T, R]) -> None:
-        cost.add(counted(worked[1]))
-        done(*worked)
+    def pass_on(answered: tuple[T, R, Sequence[Judgement]]) -> None:
+        row, found, judgements = answered
+        cost.add(judgements)
+        done(row, found)
 
-    async def work_on_all(record: Journal) -> None:
+    async def answer_all(record: Journal) -> None:
         async with asking(config, record, total, label, view, require) as ask:
-            await in_order(items, lambda item: work_on(ask, item), pass_on, size=size)
+            await in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
 
     with closing(Journal(journal)) as record:
-        asyncio.run(work_on_all(record))
+        asyncio.run(answer_all(record))
     return cost
 
 
-def judge_each(
-    config: JudgeConfig,
-    journal: Path,
-    asked: Iterable[tuple[T, Sequence[JudgeInput]]],
-    done: Callable[[T, list[Judgement]], object],
-    label: str,
-    total: int | None = None,
-    view: View | None = None,
-) -> JudgementCost:
-    """Pass on each item with the judgements of its inputs, as `ask_each` does."""
-
-    async def judge(ask: Ask, item: tuple[T, Sequence[JudgeInput]]) -> list[Judgement]:
-        return await ask(item[1])
-
-    def pass_on(item: tuple[T, Sequence[JudgeInput]], found: list[Judgement]) -> None:
-        done(item[0], found)
-
-    def size(item: tuple[T, Sequence[JudgeInput]]) -> int:
-        return len(item[1])
-
-    return ask_each(config, journal, asked, judge, pass_on, list, label, total, size, view)
-
-
-def rate_each(
-    config: JudgeConfig,
-    journal: Path,
-    asked: Iterable[tuple[T, Sequence[Candidate]]],
-    done: Callable[[T, list[Judgement]], object],
-    label: str,
-    total: int,
-    view: View,
-) -> JudgementCost:
-    """Pass on each item with one rating of each of its candidates, as `ask_each` does.
-
-    total: candidates to come. A rating without the view's number abstains as `no_number`.
-    """
-    k = critiques_of(config)
-
-    async def rate(ask: Ask, item: tuple[T, Sequence[Candidate]]) -> list[Judgement]:
-        return await rate_candidates(ask, item[1], k, view)
-
-    def pass_on(item: tuple[T, Sequence[Candidate]], found: list[Judgement]) -> None:
-        done(item[0], found)
-
-    def size(item: tuple[T, Sequence[Candidate]]) -> int:
-        return k * len(item[1])
-
-    return ask_each(config, journal, asked, rate, pass_on, list, label, k * total, size, view)
-
-
-async def rate_candidates(
+async def rate(
     ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
 ) -> list[Judgement]:
     """Return one rating a candidate, in order: the mean over so many critiques. One without the

@@ -18,15 +18,16 @@ from pydantic import Field
 
 from autoj_reward.config import View
 from autoj_reward.context import NOTHING, Asked, Context
-from autoj_reward.evaluate.ask import rate_each, require_protocol
+from autoj_reward.evaluate.ask import ask_each, rate, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
-from autoj_reward.evaluate.runner import EvaluateConfig, Task, load_evaluation, run_task
+from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import Draws, Indices, ResultFields, share
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Stream
-from autoj_reward.models import context_asked
+from autoj_reward.models import context_asked, critiques_of
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Judgement
 
 TIES = "Ties"
@@ -83,30 +84,33 @@ def best_of_four(
     data: str, result: str, config: str | None, sets: Sequence[str], strict: bool
 ) -> int:
     """Measure accuracy by subset, and the mean over subsets."""
-    checked = load_evaluation(BestOfFourConfig, config, sets, strict, result, data)
+    checked, files = open_run(BestOfFourConfig, config, sets, strict, result, data=data)
     checked = checked.rating_by(checked.view)
     require_protocol(checked.judge, "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
 
-    def rate(done: Callable[[Choice, Ratings], None]) -> ResultFields:
-        def rated(row: Choice, found: list[Judgement]) -> None:
-            done(row, tuple(judgement.view(checked.view) for judgement in found))
+    judge, view, critiques = checked.judge, checked.view, critiques_of(checked.judge)
 
-        total = sum(len(row.responses) for row in choices)
-        asked = ((row, _candidates(row)) for row in choices)
-        journal = checked.journal_path(result)
-        cost = rate_each(checked.judge, journal, asked, rated, "rating", total, checked.view)
+    async def question(ask: Ask, row: Choice) -> tuple[Ratings, list[Judgement]]:
+        candidates = [Candidate(row.query, text, context=row.context) for text in row.responses]
+        found = await rate(ask, candidates, critiques, view)
+        return tuple(judgement.view(view) for judgement in found), found
+
+    def size(row: Choice) -> int:
+        return critiques * len(row.responses)
+
+    def answer(done: Callable[[Choice, Ratings], None]) -> ResultFields:
+        cost = ask_each(judge, files.journal, choices, question, done, "rating", size, view=view)
         return {"cost": cost.fields()}
 
     return run_task(
         Task(
             "best-of-four",
             checked,
-            result,
-            judges=[checked.judge],
-            sources={"data": data},
-            answer=rate,
+            files,
+            judges=[judge],
+            answer=answer,
             keep=_keep,
             metrics=partial(subset_metrics, draws=checked.draws),
             show=_show,
@@ -210,10 +214,6 @@ def _ties(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
         return ties_score([pairs[i] for i in picked])
 
     return {"pairs": len(pairs)} | draws.percent("accuracy", statistic, both)
-
-
-def _candidates(row: Choice) -> list[Candidate]:
-    return [Candidate(row.query, text, context=row.context) for text in row.responses]
 
 
 def _keep(row: Choice, ratings: Ratings) -> RatedChoice:

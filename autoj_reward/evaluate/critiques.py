@@ -8,16 +8,17 @@ wait for the grader on disk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pydantic import model_validator
 
+from autoj_reward.client.in_flight import as_one
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import JudgementCost, judge_each, require_protocol
+from autoj_reward.evaluate.ask import JudgementCost, ask_each, require_protocol
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
@@ -28,7 +29,7 @@ from autoj_reward.evaluate.rows import (
     read_answers,
     strictly,
 )
-from autoj_reward.evaluate.runner import EvaluateConfig, Task, load_evaluation, run_task
+from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import Draws, ResultFields, percent, share
 from autoj_reward.formats.comparison import parse_comparison
 from autoj_reward.formats.schema import load_format
@@ -38,6 +39,7 @@ from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Spool
 from autoj_reward.judge.make import judge_name
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import JudgeInput, Judgement, Verdict
 
 VOTE_NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
@@ -117,12 +119,11 @@ def eval_c(
     strict: bool,
 ) -> int:
     """Measure how often a judge's critiques win, tie and lose, overall and by group."""
-    read = (data, critiques, reference, votes)
-    checked = load_evaluation(CritiquesConfig, config, sets, strict, result, *read)
-    roles = ("data", "critiques", "reference", "votes")
+    read = {"data": data, "critiques": critiques, "reference": reference, "votes": votes}
+    checked, files = open_run(CritiquesConfig, config, sets, strict, result, **read)
     if votes is None:
         judges = [critiques or checked.judge, checked.grader]
-        answer = _grading(data, critiques, reference, result, checked)
+        answer = _grading(checked, files)
     else:
         if critiques is not None or reference is not None:
             raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
@@ -133,9 +134,8 @@ def eval_c(
         Task(
             "eval-c",
             checked,
-            result,
+            files,
             judges,
-            sources={role: path for role, path in zip(roles, read, strict=True) if path},
             answer=answer,
             keep=_keep,
             metrics=partial(vote_shares, draws=checked.draws),
@@ -159,12 +159,13 @@ def _counting(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
     return count
 
 
-def _grading(
-    data: str, critiques: str | None, reference: str | None, result: str, config: CritiquesConfig
-) -> Callable[[MatchDone], ResultFields]:
+def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], ResultFields]:
     """The judge's critiques, or those of a file, and then the grader's verdicts on them."""
+    data, critiques = files.sources["data"], files.sources.get("critiques")
     every, sample = read_cases(data), (config.sample, config.seed)
-    references = read_references(every, reference, config.reference, data).drawn(*sample)
+    references = read_references(
+        every, files.sources.get("reference"), config.reference, data
+    ).drawn(*sample)
     given = read_critiques(critiques, data, every).drawn(*sample) if critiques else None
     if given is None:
         require_protocol(config.judge, "single")
@@ -173,16 +174,36 @@ def _grading(
     require_protocol(config.grader, "pairwise")
     cases = every.drawn(*sample)
 
-    def grade(done: MatchDone) -> ResultFields:
-        texts: Iterable[str] | None = given
-        judge = JudgementCost()
-        if texts is None:
-            judge, texts = _write(cases, config, result)
-        grader = _grade(cases, texts, references, config, result, done)
+    def answer(done: MatchDone) -> ResultFields:
+        judge, journal, written = JudgementCost(), files.journal, Spool[str]()
+        if given is None:
+            judge = ask_each(
+                config.judge,
+                journal,
+                cases,
+                _criticise,
+                done=lambda _case, critique: written.add(critique),
+                label="writing critiques",
+                size=as_one,
+            )
+
+        def matches() -> Iterator[Match]:
+            for case, mine, other in zip(cases, given or written, references, strict=True):
+                yield Match(case, (mine, other), is_exchanged(case, config.seed))
+
+        grader = ask_each(
+            config.grader,
+            journal,
+            Measured(matches, range(len(cases))),
+            _grade,
+            done,
+            "comparing critiques",
+            size=lambda match: len(match.inputs()),
+        )
         cost = {"judge": judge.fields(), "grader": grader.fields()}
         return {"grader": judge_name(config.grader), "cost": cost}
 
-    return grade
+    return answer
 
 
 def read_cases(source: str) -> Measured[CritiqueCase]:
@@ -254,41 +275,15 @@ def is_exchanged(case: CritiqueCase, seed: int) -> bool:
     return random.Random(f"{seed} {case.line}").random() < 0.5
 
 
-def _write(
-    cases: Measured[CritiqueCase], config: CritiquesConfig, result: str
-) -> tuple[JudgementCost, Spool[str]]:
-    """The judge's critique of every response; the grader reads them once the judge is done."""
-    written = Spool[str]()
-
-    def done(_case: CritiqueCase, found: list[Judgement]) -> None:
-        written.add(found[0].critique)
-
-    asked = ((case, [JudgeInput(case.query, (case.response,))]) for case in cases)
-    journal = config.journal_path(result)
-    cost = judge_each(config.judge, journal, asked, done, "writing critiques", len(cases))
-    return cost, written
+async def _criticise(ask: Ask, case: CritiqueCase) -> tuple[str, list[Judgement]]:
+    found = await ask([JudgeInput(case.query, (case.response,))])
+    return found[0].critique, found
 
 
-def _grade(
-    cases: Measured[CritiqueCase],
-    texts: Iterable[str],
-    references: Measured[str],
-    config: CritiquesConfig,
-    result: str,
-    done: MatchDone,
-) -> JudgementCost:
-    """Every critique against its reference, once; a case without a critique has failed."""
-    matches = (
-        Match(case, (mine, other), is_exchanged(case, config.seed))
-        for case, mine, other in zip(cases, texts, references, strict=True)
-    )
-
-    def graded(match: Match, found: list[Judgement]) -> None:
-        done(match, match.verdict(found[0].verdict if found else None))
-
-    asked = ((match, match.inputs()) for match in matches)
-    journal, total = config.journal_path(result), sum(bool(text.strip()) for text in texts)
-    return judge_each(config.grader, journal, asked, graded, "comparing critiques", total)
+async def _grade(ask: Ask, match: Match) -> tuple[Verdict, list[Judgement]]:
+    """The grader's verdict; without a critique the match has failed."""
+    found = await ask(match.inputs())
+    return match.verdict(found[0].verdict if found else None), found
 
 
 def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:

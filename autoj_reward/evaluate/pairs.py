@@ -6,7 +6,7 @@ give it and it is the label (paper, section 6.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -23,7 +23,7 @@ from autoj_reward.evaluate.agreement import (
     pointwise_verdicts,
     verdict_probabilities,
 )
-from autoj_reward.evaluate.ask import JudgementCost, joint, judge_each, rate_each, require_protocol
+from autoj_reward.evaluate.ask import ask_each, joint, rate, require_protocol
 from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.pair_metrics import (
     JudgedPair,
@@ -44,13 +44,14 @@ from autoj_reward.evaluate.rows import (
     row_id,
     strictly,
 )
-from autoj_reward.evaluate.runner import EvaluateConfig, Task, load_evaluation, run_task
+from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io.checks import context, text
 from autoj_reward.io.encoding import text_digest
-from autoj_reward.models import context_asked, ratings_tie
-from autoj_reward.types import Candidate, Contest, JudgeInput, Judgement, Outcome, Verdict
+from autoj_reward.models import context_asked, critiques_of, ratings_tie
+from autoj_reward.questions.race import Ask
+from autoj_reward.types import Candidate, Contest, Judgement, Outcome, Verdict
 
 
 class PairsConfig(EvaluateConfig):
@@ -132,6 +133,7 @@ FORMS = {
 LABELLED = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 PairDone = Callable[[Pair, PairAnswer], None]
+PairQuestion = Callable[[Ask, Pair], Awaitable[tuple[PairAnswer, list[Judgement]]]]
 
 
 def eval_p(
@@ -144,19 +146,17 @@ def eval_p(
     strict: bool,
 ) -> int:
     """Measure agreement and consistency on Eval-P by group (paper, Table 1 and Figure 4)."""
-    read = (data, verdicts, swapped_verdicts)
-    checked = load_evaluation(PairsConfig, config, sets, strict, result, *read)
+    read = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
+    checked, files = open_run(PairsConfig, config, sets, strict, result, **read)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
-        return _run_judge("eval-p", data, result, checked)
+        return _run_judge("eval-p", checked, files)
     if checked.sample is not None:
         raise ConfigError("sample: verdicts from a file are measured on all rows; drop it")
     pairs = read_pairs(data, "eval-p", _context_fields(checked))
     found = read_verdicts(verdicts, data, pairs)
     other = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
-    sources = {"data": data, "verdicts": verdicts}
-    sources |= {"swapped_verdicts": swapped_verdicts} if swapped_verdicts else {}
 
     def recall(done: PairDone) -> ResultFields:
         for pair, one, two in zip(pairs, found, other or repeat(None), strict=False):
@@ -166,25 +166,26 @@ def eval_p(
         return {}
 
     metrics = partial(pair_metrics, draws=checked.draws)
-    return _run("eval-p", checked, result, verdicts, sources, recall, metrics)
+    return _run("eval-p", checked, files, verdicts, recall, metrics)
 
 
 def pairs(
     data: str, form: str, result: str, config: str | None, sets: Sequence[str], strict: bool
 ) -> int:
     """Measure agreement and consistency on pairs in another benchmark's form."""
-    checked = load_evaluation(PairsConfig, config, sets, strict, result, data)
-    return _run_judge(form, data, result, checked)
+    checked, files = open_run(PairsConfig, config, sets, strict, result, data=data)
+    return _run_judge(form, checked, files)
 
 
-def _run_judge(form: str, data: str, result: str, config: PairsConfig) -> int:
+def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     is_compared = config.protocol == "pairwise"
     if not is_compared:
         config = config.rating_by(config.view)
     if config.tie_threshold is None:
         within = ratings_tie(config.judge) or 0.0
         config = config.model_copy(update={"tie_threshold": within})
-    rows = read_pairs(data, form, _context_fields(config)).drawn(config.sample, config.seed)
+    every = read_pairs(files.sources["data"], form, _context_fields(config))
+    rows = every.drawn(config.sample, config.seed)
     require_protocol(config.judge, "pairwise" if is_compared else "single")
 
     def metrics(judged: Sequence[JudgedPair]) -> ResultFields:
@@ -194,26 +195,29 @@ def _run_judge(form: str, data: str, result: str, config: PairsConfig) -> int:
             found["sections"] = section_scores(judged, config.draws)
         return found
 
-    def ask(done: PairDone) -> ResultFields:
-        asked = compare_pairs if is_compared else rate_pairs
-        return {"cost": asked(rows, config, result, done).fields()}
+    question = _comparison(config) if is_compared else _rating(config)
+    each = 2 * (config.repeats if is_compared else critiques_of(config.judge))
+    label, view = ("comparing", None) if is_compared else ("rating", config.view)
 
-    return _run(form, config, result, config.judge, {"data": data}, ask, metrics)
+    def answer(done: PairDone) -> ResultFields:
+        judge, journal = config.judge, files.journal
+        cost = ask_each(judge, journal, rows, question, done, label, lambda _pair: each, view=view)
+        return {"cost": cost.fields()}
+
+    return _run(form, config, files, config.judge, answer, metrics)
 
 
 def _run(
     form: str,
     config: PairsConfig,
-    result: str,
+    files: RunFiles,
     judge: JudgeConfig | str,
-    sources: dict[str, str],
     answer: Callable[[PairDone], ResultFields],
     metrics: Callable[[Sequence[JudgedPair]], ResultFields],
 ) -> int:
-    task = Task(
-        form, config, result, [judge], sources, answer, judged_pair, metrics, _show, _record
+    return run_task(
+        Task(form, config, files, [judge], answer, judged_pair, metrics, _show, _record)
     )
-    return run_task(task)
 
 
 def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[Pair]:
@@ -258,42 +262,33 @@ def read_verdicts(source: str, data: str, pairs: Measured[Pair]) -> Measured[Ver
     return read_answers(source, data, fields, lambda row: choice(row, "output", options))
 
 
-def compare_pairs(
-    pairs: Measured[Pair], config: PairsConfig, result: str, done: PairDone
-) -> JudgementCost:
-    """Compare every pair in both orders, `repeats` times; the first time counts."""
+def _comparison(config: PairsConfig) -> PairQuestion:
+    """A pair compared in both orders, `repeats` times; the first time counts."""
 
-    def inputs(pair: Pair) -> list[JudgeInput]:
+    async def compare(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
         contest = Contest(pair.query, *pair.responses, pair.context)
-        return [item for k in range(config.repeats) for item in contest.inputs(True, k)]
-
-    def compared(pair: Pair, found: list[Judgement]) -> None:
+        found = await ask([i for k in range(config.repeats) for i in contest.inputs(True, k)])
         rounds = tuple(joint(found[n : n + 2]).verdict for n in range(0, len(found), 2))
         first, second = found[:2]
         orders = (first.verdict, second.verdict)
-        done(pair, PairAnswer(rounds[0], orders, (first, second), rounds))
+        return PairAnswer(rounds[0], orders, (first, second), rounds), [first, second]
 
-    asked, total = ((pair, inputs(pair)) for pair in pairs), 2 * config.repeats * len(pairs)
-    journal = config.journal_path(result)
-    return judge_each(config.judge, journal, asked, compared, "comparing", total)
+    return compare
 
 
-def rate_pairs(
-    pairs: Measured[Pair], config: PairsConfig, result: str, done: PairDone
-) -> JudgementCost:
-    """Rate each response alone; a tie if the two are at most `tie_threshold` apart."""
+def _rating(config: PairsConfig) -> PairQuestion:
+    """Each response rated alone; a tie if the two are at most `tie_threshold` apart."""
+    critiques = critiques_of(config.judge)
 
-    def sides(pair: Pair) -> list[Candidate]:
-        return [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-
-    def rated(pair: Pair, found: list[Judgement]) -> None:
+    async def rate_both(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
+        sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
+        found = await rate(ask, sides, critiques, config.view)
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)
-        done(pair, PairAnswer(verdict, judgements=tuple(found), gap=gap))
+        return PairAnswer(verdict, judgements=tuple(found), gap=gap), found
 
-    asked, journal = ((pair, sides(pair)) for pair in pairs), config.journal_path(result)
-    return rate_each(config.judge, journal, asked, rated, "rating", 2 * len(pairs), config.view)
+    return rate_both
 
 
 def judged_pair(pair: Pair, answer: PairAnswer) -> JudgedPair:

@@ -18,9 +18,9 @@ from scipy.stats import rankdata
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputError
-from autoj_reward.evaluate.ask import rate_each, require_protocol
+from autoj_reward.evaluate.ask import ask_each, rate, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict
-from autoj_reward.evaluate.runner import EvaluateConfig, Task, load_evaluation, run_task
+from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import (
     Array,
     Correlation,
@@ -37,6 +37,8 @@ from autoj_reward.evaluate.statistics import (
 from autoj_reward.io import checks as check
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.checks import BadField, text
+from autoj_reward.models import critiques_of
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Judgement
 
 CORRELATIONS: dict[str, Correlation] = {
@@ -67,6 +69,9 @@ class RankedSystem:
     reference: float
 
 
+RatingsDone = Callable[[str, Sequence[float]], None]
+
+
 def ranking(
     data: str | None,
     leaderboard: str | None,
@@ -77,12 +82,12 @@ def ranking(
     strict: bool,
 ) -> int:
     """Measure the correlation of a judge's ranking of systems with a leaderboard's."""
-    read = (data, leaderboard, table)
-    checked = load_evaluation(RankingConfig, config, sets, strict, result, *read)
+    read = {"data": data, "leaderboard": leaderboard, "table": table}
+    checked, files = open_run(RankingConfig, config, sets, strict, result, **read)
     if table is not None and data is None and leaderboard is None:
         systems = read_table(table)
         found = system_metrics(systems, checked.draws)
-        return _run(checked, result, table, {"table": table}, lambda _done: {}, lambda _rows: found)
+        return _run(checked, files, table, lambda _done: {}, lambda _rows: found)
     if data is None or leaderboard is None or table is not None:
         raise ConfigError("name either --table, or both --data and --leaderboard")
     checked = checked.rating_by(checked.view)
@@ -91,41 +96,41 @@ def ranking(
     require_protocol(checked.judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
 
-    def rate(done: Callable[[str, Sequence[float]], None]) -> ResultFields:
-        def rated(instruction: str, found: list[Judgement]) -> None:
-            values = (judgement.view(checked.view) for judgement in found)
-            done(instruction, [np.nan if value is None else value for value in values])
+    judge, view, critiques = checked.judge, checked.view, critiques_of(checked.judge)
 
+    async def question(ask: Ask, instruction: str) -> tuple[Sequence[float], list[Judgement]]:
         # All systems of an instruction together: they share its prefix in the judge's cache.
-        asked = (
-            (text, [Candidate(text, own[text]) for own in outputs.values()])
-            for text in instructions
-        )
-        journal, total = checked.journal_path(result), len(instructions) * len(outputs)
-        judge, view = checked.judge, checked.view
-        cost = rate_each(judge, journal, asked, rated, "rating systems", total, view)
+        candidates = [Candidate(instruction, own[instruction]) for own in outputs.values()]
+        found = await rate(ask, candidates, critiques, view)
+        values = (judgement.view(view) for judgement in found)
+        return [np.nan if value is None else value for value in values], found
+
+    def size(_instruction: str) -> int:
+        return critiques * len(outputs)
+
+    def answer(done: RatingsDone) -> ResultFields:
+        journal, label = files.journal, "rating systems"
+        cost = ask_each(judge, journal, instructions, question, done, label, size, view=view)
         return {"instructions": len(instructions), "cost": cost.fields()}
 
     def metrics(rows: Sequence[Sequence[float]]) -> ResultFields:
         return rating_metrics(dict(zip(outputs, np.array(rows).T, strict=True)), reference, checked)
 
-    sources = {"data": data, "leaderboard": leaderboard}
-    return _run(checked, result, checked.judge, sources, rate, metrics)
+    return _run(checked, files, judge, answer, metrics)
 
 
 def _run(
     config: RankingConfig,
-    result: str,
+    files: RunFiles,
     judge: JudgeConfig | str,
-    sources: dict[str, str],
-    answer: Callable[[Callable[[str, Sequence[float]], None]], ResultFields],
+    answer: Callable[[RatingsDone], ResultFields],
     metrics: Callable[[Sequence[Sequence[float]]], ResultFields],
 ) -> int:
     def keep(_instruction: str, ratings: Sequence[float]) -> Sequence[float]:
         return ratings
 
     return run_task(
-        Task("ranking", config, result, [judge], sources, answer, keep, metrics, _show, plot=_plot)
+        Task("ranking", config, files, [judge], answer, keep, metrics, _show, plot=_plot)
     )
 
 

@@ -46,36 +46,47 @@ class EvaluateConfig(Block):
         """How intervals are drawn."""
         return Draws(self.bootstrap, self.seed)
 
-    def journal_path(self, result: str) -> Path:
-        """Return the journal that the config names, else the one beside the result."""
-        return self.journal or path_beside(result, ".journal.sqlite")
-
     def rating_by(self, view: View, tie_break: Collection[TieBreak] = ()) -> Self:
         """Return the config with a judge that reads what a view, and rules among equals, need."""
         judge = with_readings(self.judge, view, "choose", tie_break)
         return self.model_copy(update={"judge": judge})
 
 
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """Files of one run: what it reads, by role, its result and its journal."""
+
+    sources: Mapping[str, str]
+    result: str
+    journal: Path
+
+    def beside(self, ending: str) -> Path:
+        """Return a file that is written beside the result."""
+        return path_beside(self.result, ending)
+
+
 ConfigT = TypeVar("ConfigT", bound=EvaluateConfig)
 
 
-def load_evaluation(
+def open_run(
     kind: type[ConfigT],
     config: str | None,
     sets: Sequence[str],
     strict: bool,
     result: str,
-    *sources: str | None,
-) -> ConfigT:
-    """Read the config of an evaluation; sources: the other files that it reads.
+    **sources: str | None,
+) -> tuple[ConfigT, RunFiles]:
+    """Read the config of an evaluation, and name its files.
 
-    Raises OutputError, and opens nothing, if the result or a file beside it is one of the files
-    that are read.
+    sources: the other files that it reads, by role; None where there is none. Raises OutputError,
+    and opens nothing, if the result or a file beside it is one of the files that are read.
     """
     checked = load_run(kind, config, sets, strict)
-    endings = (path_beside(result, ending) for ending in (ROWS, PLOT))
-    require_apart([config, *sources], [result, *endings, checked.journal_path(result)])
-    return checked
+    given = {role: path for role, path in sources.items() if path is not None}
+    files = RunFiles(given, result, checked.journal or path_beside(result, ".journal.sqlite"))
+    beside = (files.beside(ROWS), files.beside(PLOT), files.journal)
+    require_apart([config, *given.values()], [result, *beside])
+    return checked, files
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +96,9 @@ class Task(Generic[RowT, AnswerT, KeptT]):
     name: str
     """The task of the result; results of one task are compared."""
     config: EvaluateConfig
-    result: str
-    """Path of the result file."""
+    files: RunFiles
     judges: Sequence[JudgeConfig | str]
     """The judge that is measured, then its grader, if any; a path stands for a file of answers."""
-    sources: Mapping[str, str]
-    """Files or folders that are read, by role."""
     answer: Callable[[Callable[[RowT, AnswerT], None]], ResultFields]
     """Passes every row and its answer on, in the order of the rows; returns result fields of its
     own, such as the cost."""
@@ -112,26 +120,24 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
     The result is held for this process and these judges meanwhile, see `judged_by`. The file of
     judged rows is there, whole, once all rows are measured without an error.
     """
-    result, kept = Path(task.result), list[KeptT]()
-    names = " and ".join(map(answerer_name, task.judges))
-    rows_path = path_beside(task.result, ROWS)
+    files, kept = task.files, list[KeptT]()
+    names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
     with judged_by(names, result, result):
-        with filling(rows_path) if task.record else nullcontext() as file:
+        with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
 
             def done(row: RowT, answer: AnswerT) -> None:
-                if file and task.record:
-                    file.line(task.record(row, answer))
+                if rows and task.record:
+                    rows.line(task.record(row, answer))
                 kept.append(task.keep(row, answer))
 
             own = task.answer(done)
             fields = task.metrics(kept) | own
-        written = f"result: {task.result}"
+        written = f"result: {files.result}"
         if task.plot:
-            plot_path = path_beside(task.result, PLOT)
-            write_text(plot_path, task.plot(fields))
-            written += f", plot: {plot_path}"
+            write_text(files.beside(PLOT), task.plot(fields))
+            written += f", plot: {files.beside(PLOT)}"
         settings = task.config.model_dump(mode="json", exclude={"judge", "grader", "journal"})
-        write_result(task.result, task.name, task.judges[0], task.sources, settings, fields)
+        write_result(files.result, task.name, task.judges[0], files.sources, settings, fields)
     task.show(fields)
     print(written)
     return 0

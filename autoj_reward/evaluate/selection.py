@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -24,12 +25,11 @@ from autoj_reward.evaluate.ask import (
     JudgementCost,
     ask_each,
     joint,
-    rate_candidates,
-    rate_each,
+    rate,
     require_protocol,
 )
 from autoj_reward.evaluate.rows import Fields, Measured, counted, group, strictly, texts
-from autoj_reward.evaluate.runner import EvaluateConfig, Task, load_evaluation, run_task
+from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
 from autoj_reward.evaluate.selection_metrics import (
     CONFIGURED,
     BudgetTokens,
@@ -110,7 +110,8 @@ class Selected:
         return sorted({s.index for by_size in self.chosen.values() for s in by_size.values()})
 
 
-SelectedDone = Callable[[tuple[Candidates, Selected], Scores], None]
+SelectedRow = tuple[Candidates, Selected]
+SelectedDone = Callable[[SelectedRow, Scores], None]
 
 
 def eval_r(
@@ -124,11 +125,10 @@ def eval_r(
 ) -> int:
     """Measure best-of-N by a judge's ratings, graded, and the correlation of ratings with
     grades."""
-    checked = load_evaluation(SelectionConfig, config, sets, strict, result, data)
+    checked, files = open_run(SelectionConfig, config, sets, strict, result, data=data)
     checked = checked.rating_by(checked.view, checked.tie_break)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
-    for name, role in ((scores, "--scores"), (grades, "--grades")):
-        _require_scores(rows, name, role, data)
+    _require_scores(rows, {"--scores": scores, "--grades": grades}, data)
     _require_protocols(checked, scores, grades)
 
     def answer(done: SelectedDone) -> ResultFields:
@@ -136,18 +136,17 @@ def eval_r(
         if scores:
             selected = choose_by_scores(rows, scores, checked)
         else:
-            judge, selected = choose_by_ratings(rows, checked, result)
-        pairs = zip(rows, selected, strict=True)
+            judge, selected = choose_by_ratings(rows, checked, files.journal)
+        items = Measured(lambda: zip(rows, selected, strict=True), range(len(rows)))
         if grades:
-            for row, own in pairs:
+            for row, own in items:
                 done((row, own), row.scores[grades])
         else:
-            total = sum(len(own.to_grade(checked)) for own in selected)
-            grader = _grade(pairs, total, checked, result, done)
+            grader = _grade(items, checked, files.journal, done)
         cost = {"judge": judge.fields(), "grader": grader.fields()}
         return {"grader": grades or judge_name(checked.grader), "cost": cost}
 
-    def keep(item: tuple[Candidates, Selected], given: Scores) -> GradedRow:
+    def keep(item: SelectedRow, given: Scores) -> GradedRow:
         row, own = item
         values = tuple(judgement.view(checked.view) for judgement in own.ratings)
         return GradedRow(row.base, text_digest(row.query), values, given, own.chosen, own.spent)
@@ -156,9 +155,8 @@ def eval_r(
         Task(
             "eval-r",
             checked,
-            result,
+            files,
             judges=[scores or checked.judge, grades or checked.grader],
-            sources={"data": data},
             answer=answer,
             keep=keep,
             metrics=partial(selection_metrics, draws=checked.draws),
@@ -222,38 +220,35 @@ def _score(value: Any, where: str) -> float | None:
 
 
 def choose_by_ratings(
-    rows: Measured[Candidates], config: SelectionConfig, result: str
+    rows: Measured[Candidates], config: SelectionConfig, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate every candidate that some N considers, and choose among them."""
     found, k = Spool[Selected](), critiques_of(config.judge)
     most = max(config.sizes)
 
-    async def select(ask: Ask, row: Candidates) -> Selected:
-        if config.budget is not None:
-            return await choose_within(ask, row, config, config.budget)
-
+    async def question(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
         async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
             return [joint(await ask(pair.inputs())) for pair in pairs]
 
-        candidates = [Candidate(row.query, response) for response in row.responses[:most]]
-        ratings = await rate_candidates(ask, candidates, k, config.view)
-        return Selected(ratings, await choose_among(row, ratings, config, compare))
+        if config.budget is not None:
+            own = await choose_within(ask, row, config, config.budget)
+        else:
+            ratings = await rate(ask, _candidates(row)[:most], k, config.view)
+            own = Selected(ratings, await choose_among(row, ratings, config, compare))
+        return own, own.ratings
 
     def require(views: frozenset[View]) -> None:
         require_cheap_pass(views)
         resolve_view(config.view, "choose", None, views)
 
-    each = k * most
     cost = ask_each(
         config.judge,
-        config.journal_path(result),
+        journal,
         rows,
-        select,
+        question,
         done=lambda _row, own: found.add(own),
-        counted=lambda own: own.ratings,
         label="rating candidates",
-        total=each * len(rows),
-        size=lambda _row: each,
+        size=lambda _row: k * most,
         # On a budget critiques and cheap readings are asked for apart: no view is that of both.
         view=config.view if config.budget is None else None,
         require=None if config.budget is None else require,
@@ -331,26 +326,23 @@ def _candidates(row: Candidates) -> list[Candidate]:
 
 
 def _grade(
-    items: Iterable[tuple[Candidates, Selected]],
-    total: int,
-    config: SelectionConfig,
-    result: str,
-    done: SelectedDone,
+    items: Measured[SelectedRow], config: SelectionConfig, journal: Path, done: SelectedDone
 ) -> JudgementCost:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
+    k = critiques_of(config.grader)
 
-    def graded(item: tuple[Candidates, Selected], found: list[Judgement]) -> None:
+    async def question(ask: Ask, item: SelectedRow) -> tuple[Scores, list[Judgement]]:
         row, own = item
         places = own.to_grade(config)
+        chosen = [Candidate(row.query, row.responses[i]) for i in places]
+        found = await rate(ask, chosen, k, "rating")
         given = {i: j.view("rating") for i, j in zip(places, found, strict=True)}
-        done(item, tuple(given.get(i) for i in range(len(row.responses))))
+        return tuple(given.get(i) for i in range(len(row.responses))), found
 
-    asked = (
-        ((row, own), [Candidate(row.query, row.responses[i]) for i in own.to_grade(config)])
-        for row, own in items
-    )
-    journal = config.journal_path(result)
-    return rate_each(config.grader, journal, asked, graded, "grading", total, "rating")
+    def size(item: SelectedRow) -> int:
+        return k * len(item[1].to_grade(config))
+
+    return ask_each(config.grader, journal, items, question, done, "grading", size, view="rating")
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
@@ -366,14 +358,15 @@ def _require_protocols(config: SelectionConfig, scores: str | None, grades: str 
         require_protocol(config.grader, "single")
 
 
-def _require_scores(rows: Iterable[Candidates], name: str | None, role: str, data: str) -> None:
-    for row in rows if name else ():
-        if name not in row.scores:
-            known = ", ".join(row.scores) or "none"
-            raise ConfigError(
-                f"{data}:{row.line}: no scores by {name!r} for {row.base} (there: {known}): name "
-                f"another with {role}"
-            )
+def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None], data: str) -> None:
+    """Raise ConfigError if a row lacks the scores that a flag names."""
+    named = {flag: name for flag, name in given.items() if name}
+    for row in rows if named else ():
+        for flag, name in named.items():
+            if name not in row.scores:
+                known = ", ".join(row.scores) or "none"
+                where = f"{data}:{row.line}: no scores by {name!r} for {row.base}"
+                raise ConfigError(f"{where} (there: {known}): name another with {flag}")
 
 
 def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
@@ -386,7 +379,7 @@ def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
     )
 
 
-def _record(item: tuple[Candidates, Selected], grades: Scores) -> dict[str, Any]:
+def _record(item: SelectedRow, grades: Scores) -> dict[str, Any]:
     row, own = item
     return {
         "line": row.line,
