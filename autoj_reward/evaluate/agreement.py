@@ -25,7 +25,7 @@ from autoj_reward.evaluate.statistics import (
     Indices,
     ResultFields,
     cohen_kappa,
-    percent,
+    percentage,
     share,
 )
 from autoj_reward.io.files import require_apart, write_json
@@ -43,7 +43,7 @@ LABEL = "label"
 
 @dataclass(frozen=True, slots=True)
 class PositionBias:
-    """Which place in the prompt a judge prefers, over rows whose both orders gave a verdict.
+    """Preference of a judge for a place in the prompt, over rows whose both orders gave a verdict.
 
     first_share: of the verdicts of both orders that are no tie, the share that names the response
         shown first. Every pair is shown both ways, so 0.5 is no preference; None without any.
@@ -284,4 +284,4 @@ def _larger(first: float, second: float) -> Verdict | None:
 
 
 def _percentage(hits: Sequence[bool]) -> float | None:
-    return percent(sum(hits) / len(hits)) if hits else None
+    return percentage(sum(hits) / len(hits)) if hits else None

@@ -101,7 +101,7 @@ def ask_each(
     return cost
 
 
-async def rate(
+async def rate_candidates(
     ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
 ) -> list[Judgement]:
     """Return one rating a candidate, in order: the mean over so many critiques. One without the

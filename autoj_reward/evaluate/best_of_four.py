@@ -18,8 +18,8 @@ from pydantic import Field
 
 from autoj_reward.config import View
 from autoj_reward.context import NOTHING, Asked, Context
-from autoj_reward.evaluate.ask import ask_each, rate, require_protocol
-from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, texts
+from autoj_reward.evaluate.ask import ask_each, rate_candidates, require_protocol
+from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, text_list
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import Draws, Indices, ResultFields, share
 from autoj_reward.io import checks as check
@@ -94,7 +94,7 @@ def best_of_four(
 
     async def question(ask: Ask, row: Choice) -> tuple[Ratings, list[Judgement]]:
         candidates = [Candidate(row.query, text, context=row.context) for text in row.responses]
-        found = await rate(ask, candidates, critiques, view)
+        found = await rate_candidates(ask, candidates, critiques, view)
         return tuple(judgement.view(view) for judgement in found), found
 
     def size(row: Choice) -> int:
@@ -128,7 +128,7 @@ def read_choices(source: str, asked: Sequence[Asked] = ()) -> Stream[Choice]:
         subset = text(row, "subset", blank=False)
         if subset == TIES and not TIES_ID.fullmatch(str(name)):
             raise BadField("id", f"{check.show(name)} in {TIES}: write ref:NUMBER or tied:NUMBER")
-        right, wrong = texts(row, "chosen"), texts(row, "rejected")
+        right, wrong = text_list(row, "chosen"), text_list(row, "rejected")
         query = text(row, "prompt", blank=False)
         known = check.context(row, asked)
         return Choice(line, name, query, subset, (*right, *wrong), len(right), known)

@@ -22,7 +22,7 @@ from autoj_reward.evaluate.ask import JudgementCost, ask_each, require_protocol
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
-    Measured,
+    MeasuredRows,
     by_group,
     group,
     measured,
@@ -30,7 +30,7 @@ from autoj_reward.evaluate.rows import (
     strictly,
 )
 from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
-from autoj_reward.evaluate.statistics import Draws, ResultFields, percent, share
+from autoj_reward.evaluate.statistics import Draws, ResultFields, percentage, share
 from autoj_reward.formats.comparison import parse_comparison
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.verdict import ParseFailure
@@ -194,7 +194,7 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
         grader = ask_each(
             config.grader,
             journal,
-            Measured(matches, range(len(cases))),
+            MeasuredRows(matches, range(len(cases))),
             _grade,
             done,
             "comparing critiques",
@@ -206,7 +206,7 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
     return answer
 
 
-def read_cases(source: str) -> Measured[CritiqueCase]:
+def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
     """Return the rows of an Eval-C file; InputError names every bad one."""
 
     def build(line: int, row: Fields) -> CritiqueCase:
@@ -220,14 +220,14 @@ def read_cases(source: str) -> Measured[CritiqueCase]:
     return measured(strictly(source, build))
 
 
-def read_critiques(source: str, data: str, cases: Measured[CritiqueCase]) -> Measured[str]:
+def read_critiques(source: str, data: str, cases: MeasuredRows[CritiqueCase]) -> MeasuredRows[str]:
     """Return critiques in the authors' form, `{"output": TEXT}` a row, in the order of the data."""
     return read_answers(source, data, (c.fields for c in cases), lambda row: text(row, "output"))
 
 
 def read_votes(
-    source: str, data: str, cases: Measured[CritiqueCase]
-) -> Measured[tuple[Verdict | None, bool]]:
+    source: str, data: str, cases: MeasuredRows[CritiqueCase]
+) -> MeasuredRows[tuple[Verdict | None, bool]]:
     """Return a grader's answers in the authors' form: its verdict as it saw the critiques, and
     whether it saw the reference first.
 
@@ -248,8 +248,8 @@ def read_votes(
 
 
 def read_references(
-    cases: Measured[CritiqueCase], source: str | None, author: str, data: str
-) -> Measured[str]:
+    cases: MeasuredRows[CritiqueCase], source: str | None, author: str, data: str
+) -> MeasuredRows[str]:
     """Return the reference critiques: of a file, or those of the data by an author."""
     if source is not None:
         return read_critiques(source, data, cases)
@@ -260,7 +260,7 @@ def read_references(
                 f"{data}:{case.line}: no critique by {author!r} (there: {known}): name another as "
                 "reference in the config, or a file with --reference"
             )
-    return Measured(lambda: (case.critiques[author] for case in cases), range(len(cases)))
+    return MeasuredRows(lambda: (case.critiques[author] for case in cases), range(len(cases)))
 
 
 def grader_input(case: CritiqueCase, first: str, second: str) -> JudgeInput:
@@ -296,7 +296,7 @@ def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
     return {
         "overall": _shares(rows, draws),
         "groups": {name: _shares([rows[i] for i in own], draws) for name, own in members.items()},
-        "shown_first_wins": percent(first / len(decided)) if decided else None,
+        "shown_first_wins": percentage(first / len(decided)) if decided else None,
     }
 
 

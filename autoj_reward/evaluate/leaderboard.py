@@ -57,15 +57,16 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
         for (path, found), own in zip(loaded, rows, strict=True)
     ]
     left = sum(max(0, len(own) - limit) for own in rows)
-    write_text(output, render(loaded, items, left))
+    write_text(output, render_page(loaded, items, left))
     print(f"{plural(len(loaded), 'result')}: {output}")
     return 0
 
 
-def render(
+def render_page(
     loaded: Sequence[tuple[str, ResultFields]], items: Sequence[Sequence[JudgedItem]], left: int
 ) -> str:
-    """The page. loaded: results by file name. items: their judged rows. left: rows left out."""
+    """Return the page. loaded: results by file name. items: their judged rows. left: rows left
+    out."""
     titles = [f"{found['name']} · {found['task']} · {Path(path).stem}" for path, found in loaded]
     data = [
         {"title": title, "items": [to_json(item) for item in own]}
@@ -108,7 +109,7 @@ def _items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[JudgedI
 
 
 def items_of(task: str, row: RowFields) -> JudgedItem:
-    """The item of a row of a task; KeyError or TypeError if the row is not of that task."""
+    """Return the item of a row of a task; KeyError or TypeError if the row is not of that task."""
     build = {"eval-c": _critiques, "eval-r": _candidates, "best-of-four": _choice}.get(task, _pair)
     responses, judgements, tags, facts = build(row)
     return JudgedItem(

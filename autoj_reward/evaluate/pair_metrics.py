@@ -23,7 +23,7 @@ from autoj_reward.evaluate.statistics import (
     Draws,
     ResultFields,
     cohen_kappa,
-    percent,
+    percentage,
     ratio,
     rounded,
     share,
@@ -100,7 +100,7 @@ def pair_metrics(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
     }
     if orders:
         position = position_bias(orders)
-        biases["position"] = asdict(position) | {"first_share": percent(position.first_share)}
+        biases["position"] = asdict(position) | {"first_share": percentage(position.first_share)}
     groups = {name: [rows[i] for i in own] for name, own in members.items()}
     return {
         "protocol": "pairwise" if orders else "pointwise",
@@ -129,7 +129,7 @@ def rating_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
     return {
         "searched_on_these_rows": {
             "tie_threshold": best,
-            "agreement": percent(float(hits.mean())),
+            "agreement": percentage(float(hits.mean())),
         },
         "equal_values": sum(gap == 0 for gap in gaps),
     }
@@ -173,6 +173,6 @@ def _shares(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
         **draws.percent("agreement", share(agrees(verdicts, labels)), queries),
         **consistency,
         **draws.percent("ties", share([v is Verdict.TIE for v in verdicts]), queries),
-        "human_ties": percent(labels.count(Verdict.TIE) / len(labels)),
+        "human_ties": percentage(labels.count(Verdict.TIE) / len(labels)),
         "kappa": rounded(cohen_kappa(verdicts, labels), 4),
     }

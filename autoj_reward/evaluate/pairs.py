@@ -23,7 +23,7 @@ from autoj_reward.evaluate.agreement import (
     pointwise_verdicts,
     verdict_probabilities,
 )
-from autoj_reward.evaluate.ask import ask_each, joint, rate, require_protocol
+from autoj_reward.evaluate.ask import ask_each, joint, rate_candidates, require_protocol
 from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.pair_metrics import (
     JudgedPair,
@@ -35,7 +35,7 @@ from autoj_reward.evaluate.pair_metrics import (
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,
-    Measured,
+    MeasuredRows,
     Unique,
     choice,
     group,
@@ -220,7 +220,7 @@ def _run(
     )
 
 
-def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[Pair]:
+def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> MeasuredRows[Pair]:
     """Return the pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
 
     RewardBench's chosen response stands first, which both orders of a comparison make up for.
@@ -250,7 +250,7 @@ def read_pairs(source: str, form: str, asked: Sequence[Asked] = ()) -> Measured[
     return measured(strictly(source, build))
 
 
-def read_verdicts(source: str, data: str, pairs: Measured[Pair]) -> Measured[Verdict]:
+def read_verdicts(source: str, data: str, pairs: MeasuredRows[Pair]) -> MeasuredRows[Verdict]:
     """Return verdicts of a file in the authors' form, `{"output": 0}` a row: 0 first, 1 second, 2
     tie.
 
@@ -282,7 +282,7 @@ def _rating(config: PairsConfig) -> PairQuestion:
 
     async def rate_both(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-        found = await rate(ask, sides, critiques, config.view)
+        found = await rate_candidates(ask, sides, critiques, config.view)
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)

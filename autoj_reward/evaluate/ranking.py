@@ -18,7 +18,7 @@ from scipy.stats import rankdata
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputError
-from autoj_reward.evaluate.ask import ask_each, rate, require_protocol
+from autoj_reward.evaluate.ask import ask_each, rate_candidates, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict
 from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import (
@@ -91,7 +91,7 @@ def ranking(
     if data is None or leaderboard is None or table is not None:
         raise ConfigError("name either --table, or both --data and --leaderboard")
     checked = checked.rating_by(checked.view)
-    outputs = read_outputs(data)
+    outputs = read_system_outputs(data)
     reference = read_leaderboard(leaderboard, checked.column, outputs)
     require_protocol(checked.judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
@@ -101,7 +101,7 @@ def ranking(
     async def question(ask: Ask, instruction: str) -> tuple[Sequence[float], list[Judgement]]:
         # All systems of an instruction together: they share its prefix in the judge's cache.
         candidates = [Candidate(instruction, own[instruction]) for own in outputs.values()]
-        found = await rate(ask, candidates, critiques, view)
+        found = await rate_candidates(ask, candidates, critiques, view)
         values = (judgement.view(view) for judgement in found)
         return [np.nan if value is None else value for value in values], found
 
@@ -114,7 +114,9 @@ def ranking(
         return {"instructions": len(instructions), "cost": cost.fields()}
 
     def metrics(rows: Sequence[Sequence[float]]) -> ResultFields:
-        return rating_metrics(dict(zip(outputs, np.array(rows).T, strict=True)), reference, checked)
+        return rated_system_metrics(
+            dict(zip(outputs, np.array(rows).T, strict=True)), reference, checked
+        )
 
     return _run(checked, files, judge, answer, metrics)
 
@@ -134,7 +136,7 @@ def _run(
     )
 
 
-def read_outputs(folder: str) -> dict[str, dict[str, str]]:
+def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
     """Return instruction to output of every system.
 
     The folder has one file a system: rows of `instruction`, `output` and `generator`, which names
@@ -254,7 +256,7 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def rating_metrics(
+def rated_system_metrics(
     ratings: Mapping[str, Array], reference: Mapping[str, float], config: RankingConfig
 ) -> ResultFields:
     """Return the metrics of rated systems, with intervals over systems and over instructions.

@@ -43,7 +43,7 @@ class EvaluateConfig(Block):
 
     @property
     def draws(self) -> Draws:
-        """How intervals are drawn."""
+        """Resamples of the intervals, and their seed."""
         return Draws(self.bootstrap, self.seed)
 
     def rating_by(self, view: View, tie_break: Collection[TieBreak] = ()) -> Self:

@@ -25,10 +25,10 @@ from autoj_reward.evaluate.ask import (
     JudgementCost,
     ask_each,
     joint,
-    rate,
+    rate_candidates,
     require_protocol,
 )
-from autoj_reward.evaluate.rows import Fields, Measured, counted, group, strictly, texts
+from autoj_reward.evaluate.rows import Fields, MeasuredRows, count_rows, group, strictly, text_list
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
 from autoj_reward.evaluate.selection_metrics import (
     CONFIGURED,
@@ -54,8 +54,6 @@ from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcom
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
-NO_BASE = "responses"
-"""Base model of a row that names none."""
 
 
 class SelectionConfig(EvaluateConfig):
@@ -134,10 +132,10 @@ def eval_r(
     def answer(done: SelectedDone) -> ResultFields:
         judge, grader = JudgementCost(), JudgementCost()
         if scores:
-            selected = choose_by_scores(rows, scores, checked)
+            selected = asyncio.run(choose_by_scores(rows, scores, checked))
         else:
             judge, selected = choose_by_ratings(rows, checked, files.journal)
-        items = Measured(lambda: zip(rows, selected, strict=True), range(len(rows)))
+        items = MeasuredRows(lambda: zip(rows, selected, strict=True), range(len(rows)))
         if grades:
             for row, own in items:
                 done((row, own), row.scores[grades])
@@ -166,9 +164,9 @@ def eval_r(
     )
 
 
-def read_candidates(source: str, wanted: int) -> Measured[Candidates]:
-    """Rows of `scenario`, `prompt` and `outputs`: by base model, `outputs`, `logprobs` and `scores`
-    (by the name of who gave them), or these three in the row itself.
+def read_candidates(source: str, wanted: int) -> MeasuredRows[Candidates]:
+    """Read rows of `scenario`, `prompt` and `outputs`: by base model, `outputs`, `logprobs` and
+    `scores` (by the name of who gave them), or these three in the row itself.
 
     wanted: candidates that each query must have. InputError names every bad row.
     """
@@ -176,7 +174,7 @@ def read_candidates(source: str, wanted: int) -> Measured[Candidates]:
     def build(line: int, row: Fields) -> list[Candidates]:
         query, name = text(row, "prompt", blank=False), group(row)
         given = row.get("outputs")
-        blocks = {NO_BASE: row} if isinstance(given, list) else given
+        blocks = {"responses": row} if isinstance(given, list) else given
         if not isinstance(blocks, dict) or not blocks:
             raise BadField("outputs", f"{check.show(given)} is no list and no lists by base model")
         found = []
@@ -188,14 +186,14 @@ def read_candidates(source: str, wanted: int) -> Measured[Candidates]:
         return found
 
     rows = strictly(source, build)
-    count = counted(rows, size=len)
-    return Measured(lambda: (one for row in rows.usable() for one in row), range(count))
+    count = count_rows(rows, size=len)
+    return MeasuredRows(lambda: (one for row in rows.usable() for one in row), range(count))
 
 
 def _lists(
     block: dict[str, Any], where: str, wanted: int
 ) -> tuple[tuple[str, ...], tuple[float, ...] | None, dict[str, Scores]]:
-    responses = texts(block, "outputs")
+    responses = text_list(block, "outputs")
     if len(responses) < wanted:
         raise BadField(where, f"{len(responses)} responses; best of {wanted} needs {wanted}")
     logprobs = check.numbers(block, "logprobs", len(responses))
@@ -220,7 +218,7 @@ def _score(value: Any, where: str) -> float | None:
 
 
 def choose_by_ratings(
-    rows: Measured[Candidates], config: SelectionConfig, journal: Path
+    rows: MeasuredRows[Candidates], config: SelectionConfig, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate every candidate that some N considers, and choose among them."""
     found, k = Spool[Selected](), critiques_of(config.judge)
@@ -233,7 +231,7 @@ def choose_by_ratings(
         if config.budget is not None:
             own = await choose_within(ask, row, config, config.budget)
         else:
-            ratings = await rate(ask, _candidates(row)[:most], k, config.view)
+            ratings = await rate_candidates(ask, _candidates(row)[:most], k, config.view)
             own = Selected(ratings, await choose_among(row, ratings, config, compare))
         return own, own.ratings
 
@@ -256,18 +254,14 @@ def choose_by_ratings(
     return cost, found
 
 
-def choose_by_scores(
-    rows: Measured[Candidates], name: str, config: SelectionConfig
+async def choose_by_scores(
+    rows: MeasuredRows[Candidates], name: str, config: SelectionConfig
 ) -> Spool[Selected]:
     """Choose by scores that the rows bring."""
     found = Spool[Selected]()
-
-    async def choose_all() -> None:
-        for row in rows:
-            ratings = _as_judgements(row.scores[name])
-            found.add(Selected(ratings, await choose_among(row, ratings, config)))
-
-    asyncio.run(choose_all())
+    for row in rows:
+        ratings = _as_judgements(row.scores[name])
+        found.add(Selected(ratings, await choose_among(row, ratings, config)))
     return found
 
 
@@ -277,7 +271,7 @@ async def choose_among(
     config: SelectionConfig,
     compare: Compare | None = None,
 ) -> Chosen:
-    """Who is chosen from a row, by each tie-break and for each N."""
+    """Choose from a row by each tie-break and for each N."""
     rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
     if "pairwise" in config.tie_break:
         rules["pairwise"] = ("pairwise", "first")
@@ -296,11 +290,10 @@ async def choose_among(
 async def choose_within(
     ask: Ask, row: Candidates, config: SelectionConfig, share: float
 ) -> Selected:
-    """The choice for each N on a budget of its own, and the ratings that the largest N paid for."""
-    candidates = _candidates(row)
+    """Choose for each N on a budget of its own, with the ratings that the largest N paid for."""
     found = {
         n: await select_within(
-            candidates[:n],
+            _candidates(row)[:n],
             ask,
             share=share,
             critiques=critiques_of(config.judge),
@@ -326,7 +319,7 @@ def _candidates(row: Candidates) -> list[Candidate]:
 
 
 def _grade(
-    items: Measured[SelectedRow], config: SelectionConfig, journal: Path, done: SelectedDone
+    items: MeasuredRows[SelectedRow], config: SelectionConfig, journal: Path, done: SelectedDone
 ) -> JudgementCost:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
     k = critiques_of(config.grader)
@@ -335,7 +328,7 @@ def _grade(
         row, own = item
         places = own.to_grade(config)
         chosen = [Candidate(row.query, row.responses[i]) for i in places]
-        found = await rate(ask, chosen, k, "rating")
+        found = await rate_candidates(ask, chosen, k, "rating")
         given = {i: j.view("rating") for i, j in zip(places, found, strict=True)}
         return tuple(given.get(i) for i in range(len(row.responses))), found
 
@@ -359,7 +352,6 @@ def _require_protocols(config: SelectionConfig, scores: str | None, grades: str 
 
 
 def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None], data: str) -> None:
-    """Raise ConfigError if a row lacks the scores that a flag names."""
     named = {flag: name for flag, name in given.items() if name}
     for row in rows if named else ():
         for flag, name in named.items():
@@ -403,6 +395,5 @@ def _show(fields: ResultFields) -> None:
             mean = "-" if best["grade"] is None else f"{best['grade']:.3f}"
             print(f"{base:<28}best of {n:>3}  mean grade {mean}")
     overall = fields["overall"]
-    shown = {name: overall[name] for name in ("pearson", "spearman")}
-    said = [f"{name} {value:.3f}" for name, value in shown.items() if value is not None]
-    print(f"{overall['n']} graded: {', '.join(said) or 'no correlation is defined'}")
+    shown = [f"{n} {overall[n]:.3f}" for n in ("pearson", "spearman") if overall[n] is not None]
+    print(f"{overall['n']} graded: {', '.join(shown) or 'no correlation is defined'}")

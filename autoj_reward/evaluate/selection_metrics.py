@@ -24,7 +24,7 @@ from autoj_reward.evaluate.statistics import (
     correlation,
     mean,
     pearson,
-    percent,
+    percentage,
     ratio,
     rounded,
     share,
@@ -70,7 +70,7 @@ def selection_metrics(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
         "overall": _correlations(rows, draws),
         "bases": {
             base: _correlations(members, draws)
-            | {"ties": percent(_tie_rate([row.values for row in members]))}
+            | {"ties": percentage(_tie_rate([row.values for row in members]))}
             | {"best_of": _sizes(members, draws)}
             for base, members in own.items()
         },
@@ -111,12 +111,12 @@ def _sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
             "n": int((~np.isnan(best)).sum()),
             **draws.number("grade", share(best), queries),
             "decided_by": dict(Counter(selection.rule for selection in own)),
-            "tied": percent(float(np.mean([bool(selection.tied) for selection in own]))),
+            "tied": percentage(float(np.mean([bool(selection.tied) for selection in own]))),
         }
         one["other_tie_breaks"] = {
             rule: {
                 "grade": rounded(mean(_graded(other, rows)), 6),
-                "other_choice": percent(
+                "other_choice": percentage(
                     float(np.mean([a.index != b.index for a, b in zip(own, other, strict=True)]))
                 ),
             }
@@ -125,7 +125,7 @@ def _sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
         }
         if rows[0].spent:
             written, full = np.sum([row.spent[size] for row in rows], axis=0)
-            one["written"] = percent(written / full if full else None)
+            one["written"] = percentage(written / full if full else None)
         if all(None not in row.grades[:size] for row in rows):
             one |= _gain(best, [row.grades[:size] for row in rows], queries, draws)
         found[str(size)] = one

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Statistic = Callable[[Indices], float | None]
-"""A figure of the rows with these indices, which may repeat; None where it is undefined."""
+"""Statistic of the rows with these indices, which may repeat; None where it is undefined."""
 Correlation = Callable[[ArrayLike, ArrayLike], float | None]
 ResultFields = dict[str, Any]
 """Fields of a result file, by name."""
@@ -26,9 +26,9 @@ ResultFields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure, its 95 % bootstrap interval, and the number of rows behind it.
+    """A statistic, its 95 % bootstrap interval, and the number of rows behind it.
 
-    value: None if the figure is undefined. low, high: None if there is nothing to resample or
+    value: None if the statistic is undefined. low, high: None if there is nothing to resample or
     more than one resample in twenty is undefined.
     """
 
@@ -48,23 +48,24 @@ class Draws:
     def over(
         self, statistic: Statistic, rows: int, groups: Sequence[Hashable] | None = None
     ) -> Estimate:
-        """A statistic over rows, resampled one by one or in whole groups."""
+        """Estimate a statistic over rows, resampled one by one or in whole groups."""
         return bootstrap(statistic, rows, groups=groups, rounds=self.rounds, seed=self.seed)
 
     def mean(self, values: Array) -> Estimate:
-        """Mean over the queries where it is defined; n counts these."""
+        """Estimate the mean of the values that are not nan; n counts these."""
         known = values[~np.isnan(values)]
         return self.over(share(known), len(known))
 
     def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
-        """A share of rows as percentage with two decimals, and its interval under `NAME_95`.
+        """Return a share of rows in percent with two decimals, and its interval under `NAME_95`.
 
         groups: one name a row; rows of one group are drawn together.
         """
-        return self._figure(name, statistic, groups, percent)
+        return self._figure(name, statistic, groups, percentage)
 
     def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
-        """A figure with six decimals, so that rounding it again does no harm, and its interval."""
+        """Return a number with six decimals, so that rounding it again does no harm, and its
+        interval under `NAME_95`."""
         return self._figure(name, statistic, groups, lambda value: rounded(value, 6))
 
     def _figure(
@@ -86,7 +87,7 @@ def bootstrap(
     rounds: int = 2000,
     seed: int = 0,
 ) -> Estimate:
-    """The statistic of all rows with its percentile 95 % interval.
+    """Estimate the statistic of all rows with its percentile 95 % interval.
 
     groups: one name a row; whole groups are drawn, since rows of one query are not independent.
     The same rows, groups, rounds and seed give the same resamples.
@@ -120,22 +121,22 @@ def _members(groups: Sequence[Hashable]) -> tuple[Indices, Indices]:
 
 
 def share(hits: ArrayLike) -> Statistic:
-    """The statistic that is the share of rows with a hit, or the mean of numbers; nan rows are left
-    out."""
+    """Return the statistic that is the share of rows with a hit, or the mean of numbers; nan rows
+    are left out."""
     array = np.asarray(hits, dtype=float)
     return lambda rows: mean(array[rows])
 
 
 def mean(values: ArrayLike) -> float | None:
-    """Mean of the values that are not nan."""
+    """Return the mean of the values that are not nan; None without any."""
     array = np.asarray(values, dtype=float)
     known = array[~np.isnan(array)]
     return float(known.mean()) if known.size else None
 
 
 def ratio(parts: ArrayLike, wholes: ArrayLike) -> Statistic:
-    """The statistic that is the parts' sum over that of the wholes; None where the latter is 0 or
-    less."""
+    """Return the statistic that is the parts' sum over that of the wholes; None where the latter is
+    0 or less."""
     a, b = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
 
     def of(rows: Indices) -> float | None:
@@ -146,7 +147,7 @@ def ratio(parts: ArrayLike, wholes: ArrayLike) -> Statistic:
 
 
 def difference(first: Statistic, second: Statistic) -> Statistic:
-    """The first statistic less the second on the same rows, for a paired bootstrap."""
+    """Return the first statistic less the second on the same rows, for a paired bootstrap."""
 
     def less(rows: Indices) -> float | None:
         a, b = first(rows), second(rows)
@@ -156,7 +157,7 @@ def difference(first: Statistic, second: Statistic) -> Statistic:
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
-    """Pearson's correlation, -1..1; None with fewer than two rows or where a side is constant.
+    """Return Pearson's correlation, -1..1; None with fewer than two rows or a constant side.
 
     Raises ValueError for sides of different length or with a number that is not finite.
     """
@@ -171,14 +172,16 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
-    """Spearman's rank correlation, ties at their mean rank; None and errors as for `pearson`."""
+    """Return Spearman's rank correlation, ties at their mean rank; None and errors as for
+    `pearson`."""
     from scipy.stats import rankdata  # half a second, which most evaluations need not wait
 
     return pearson(rankdata(_numbers(x)), rankdata(_numbers(y)))
 
 
 def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
-    """Kendall's tau-b, -1..1, which takes ties into account; None and errors as for `pearson`."""
+    """Return Kendall's tau-b, -1..1, which takes ties into account; None and errors as for
+    `pearson`."""
     a, b = _numbers(x), _numbers(y)
     if pearson(a, b) is None:
         return None
@@ -188,7 +191,7 @@ def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """Agreement of two raters beyond chance, at most 1 (Cohen, 1960).
+    """Return the agreement of two raters beyond chance, at most 1 (Cohen, 1960).
 
     None of no rows, or where chance alone agrees on every row. ValueError for different lengths.
     """
@@ -204,13 +207,13 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
 
 
 def correlation(measure: Correlation, x: ArrayLike, y: ArrayLike) -> Statistic:
-    """The statistic that is `pearson` or `spearman` of the rows' x and y."""
+    """Return the statistic that is a correlation of the rows' x and y."""
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     return lambda rows: measure(a[rows], b[rows])
 
 
 def estimate_text(figure: Mapping[str, Any] | None) -> str:
-    """An `Estimate` as plain data, with three decimals and its interval."""
+    """Show an `Estimate` given as plain data, with three decimals and its interval."""
     if figure is None:
         return ""
     if figure["value"] is None:
@@ -221,12 +224,12 @@ def estimate_text(figure: Mapping[str, Any] | None) -> str:
 
 
 def rounded(value: float | None, digits: int) -> float | None:
-    """A figure as result files hold it; None stays None."""
+    """Round a number as result files hold it; None stays None."""
     return None if value is None else round(value, digits)
 
 
-def percent(share: float | None) -> float | None:
-    """A share as percentage with two decimals; None stays None."""
+def percentage(share: float | None) -> float | None:
+    """Return a share in percent with two decimals; None stays None."""
     return None if share is None else round(100 * share, 2)
 
 
