@@ -205,13 +205,6 @@ def test_responses_rated_alone(tmp_path: Path) -> None:
     ("form", "row", "label", "group"),
     [
         pytest.param(
-            "rewardbench",
-            {"prompt": "q", "chosen": "a", "rejected": "b", "subset": "hep-go", "id": 7},
-            Verdict.FIRST,
-            "hep-go",
-            id="rewardbench",
-        ),
-        pytest.param(
             "judgebench",
             {
                 "pair_id": "x1",
