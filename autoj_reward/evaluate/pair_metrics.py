@@ -69,12 +69,28 @@ SECTION_POINTS = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
 
 
 @dataclass(frozen=True, slots=True)
+class PairVerdicts:
+    """Verdicts on a pair, and the numbers that they were read from.
+
+    joint: the verdict of both orders, or of a rating of each response alone. orders: the verdict of
+    each order as it showed the pair; None where there is one order only. rounds: the joint verdict
+    of every round. probabilities: of each order of the first round that gave some. gap: the first
+    response's rating less the second's; None if one is missing.
+    """
+
+    joint: Verdict
+    orders: tuple[OrderVerdict, OrderVerdict] | None = None
+    rounds: tuple[Verdict, ...] = ()
+    probabilities: tuple[VerdictProbabilities, ...] = ()
+    gap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedPair:
     """A pair without its texts, and the verdicts on it.
 
     query: its digest, by which rows of one query are drawn together. lengths, marks: characters of
-    both responses, and their marks of Markdown. joint, orders, rounds, gap: as of `PairAnswer`.
-    probabilities: of each order that gave some.
+    both responses, and their marks of Markdown.
     """
 
     query: bytes
@@ -82,18 +98,14 @@ class JudgedPair:
     label: Verdict
     lengths: tuple[float, float]
     marks: tuple[float, float]
-    joint: Verdict
-    orders: tuple[OrderVerdict, OrderVerdict] | None
-    rounds: tuple[Verdict, ...]
-    gap: float | None
-    probabilities: tuple[VerdictProbabilities, ...]
+    verdicts: PairVerdicts
 
 
 def pair_metrics(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
     """Return agreement, consistency and ties, overall and by group, and the biases."""
     members = by_group([row.group for row in rows])
-    verdicts, labels = [row.joint for row in rows], [row.label for row in rows]
-    orders = [row.orders for row in rows if row.orders]
+    verdicts, labels = [row.verdicts.joint for row in rows], [row.label for row in rows]
+    orders = [row.verdicts.orders for row in rows if row.verdicts.orders]
     biases: ResultFields = {
         "length": size_bias([row.lengths for row in rows], verdicts, labels),
         "style": size_bias([row.marks for row in rows], verdicts, labels),
@@ -112,8 +124,8 @@ def pair_metrics(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
 
 def comparison_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
     """Return the calibration of comparisons, and their stability if they were repeated."""
-    found = [one for row in rows for one in row.probabilities]
-    rounds = list(zip(*(row.rounds for row in rows), strict=True))
+    found = [one for row in rows for one in row.verdicts.probabilities]
+    rounds = list(zip(*(row.verdicts.rounds for row in rows), strict=True))
     repeated = {"stability": stability(rounds)} if len(rounds) > 1 else {}
     return {"calibration": calibration(found)} | repeated
 
@@ -123,7 +135,7 @@ def rating_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
 
     The authors report scalar reward models by it, which flatters them.
     """
-    gaps, labels = [row.gap for row in rows], [row.label for row in rows]
+    gaps, labels = [row.verdicts.gap for row in rows], [row.label for row in rows]
     best = search_tie_threshold(gaps, labels)
     hits = agrees(pointwise_verdicts(gaps, best), labels)
     return {
@@ -148,7 +160,8 @@ def section_scores(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
         counts = Counter(row.group for row in own)
         weight = [weights[row.group] / counts[row.group] for row in own]
         points = [
-            SECTION_POINTS.get(row.joint, 0.5) * w for row, w in zip(own, weight, strict=True)
+            SECTION_POINTS.get(row.verdicts.joint, 0.5) * w
+            for row, w in zip(own, weight, strict=True)
         ]
         if own:
             queries = [row.query for row in own]
@@ -162,10 +175,10 @@ def section_scores(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
 
 
 def _shares(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
-    verdicts, labels = [row.joint for row in rows], [row.label for row in rows]
+    verdicts, labels = [row.verdicts.joint for row in rows], [row.label for row in rows]
     queries = [row.query for row in rows]
     consistency: ResultFields = {"consistency": None, "consistency_95": [None, None]}
-    if rows[0].orders is not None:
+    if rows[0].verdicts.orders is not None:
         consistency = draws.percent("consistency", share(consistent(verdicts)), queries)
     return {
         "n": len(verdicts),

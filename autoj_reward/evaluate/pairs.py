@@ -18,7 +18,6 @@ from autoj_reward.config import JudgeConfig, View
 from autoj_reward.context import NOTHING, Asked, Context
 from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.evaluate.agreement import (
-    OrderVerdict,
     count_markup,
     pointwise_verdicts,
     verdict_probabilities,
@@ -27,6 +26,7 @@ from autoj_reward.evaluate.ask import ask_each, joint, rate_candidates, require_
 from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.pair_metrics import (
     JudgedPair,
+    PairVerdicts,
     comparison_metrics,
     pair_metrics,
     rating_metrics,
@@ -89,23 +89,6 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class PairAnswer:
-    """Verdicts on a pair, and the judgements behind them.
-
-    joint: the verdict of both orders, or of a rating of each response alone. orders: the verdict of
-    each order as it showed the pair; None where there is one order only. judgements: in the order
-    asked, of the first round; none where verdicts came from a file. rounds: the joint verdict of
-    every round. gap: the first response's rating less the second's; None if one is missing.
-    """
-
-    joint: Verdict
-    orders: tuple[OrderVerdict, OrderVerdict] | None = None
-    judgements: tuple[Judgement, ...] = ()
-    rounds: tuple[Verdict, ...] = ()
-    gap: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PairForm:
     """Fields of a row in one benchmark's form. label: what its values mean; without, the first
     response is the better one. group: the field, `scenario` for the group of the scenario; without,
@@ -132,6 +115,9 @@ FORMS = {
 }
 LABELLED = "labelled"
 """Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
+PairAnswer = tuple[PairVerdicts, Sequence[Judgement]]
+"""Verdicts on a pair, and the judgements of the first round; none where verdicts come from a
+file."""
 PairDone = Callable[[Pair, PairAnswer], None]
 PairQuestion = Callable[[Ask, Pair], Awaitable[tuple[PairAnswer, list[Judgement]]]]
 
@@ -162,7 +148,7 @@ def eval_p(
         for pair, one, two in zip(pairs, found, other or repeat(None), strict=False):
             orders = (one, two) if two else None
             both = [Judgement(Outcome.OK, verdict=verdict) for verdict in orders or (one,)]
-            done(pair, PairAnswer(joint(both).verdict, orders))
+            done(pair, (PairVerdicts(joint(both).verdict, orders), ()))
         return {}
 
     metrics = partial(pair_metrics, draws=checked.draws)
@@ -269,9 +255,11 @@ def _comparison(config: PairsConfig) -> PairQuestion:
         contest = Contest(pair.query, *pair.responses, pair.context)
         found = await ask([i for k in range(config.repeats) for i in contest.inputs(True, k)])
         rounds = tuple(joint(found[n : n + 2]).verdict for n in range(0, len(found), 2))
-        first, second = found[:2]
+        first, second = counted = found[:2]
+        read = map(verdict_probabilities, counted, (pair.label, pair.label.swapped()))
+        probabilities = tuple(one for one in read if one)
         orders = (first.verdict, second.verdict)
-        return PairAnswer(rounds[0], orders, (first, second), rounds), [first, second]
+        return (PairVerdicts(rounds[0], orders, rounds, probabilities), counted), counted
 
     return compare
 
@@ -286,7 +274,7 @@ def _rating(config: PairsConfig) -> PairQuestion:
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)
-        return PairAnswer(verdict, judgements=tuple(found), gap=gap), found
+        return (PairVerdicts(verdict, gap=gap), found), found
 
     return rate_both
 
@@ -294,19 +282,13 @@ def _rating(config: PairsConfig) -> PairQuestion:
 def judged_pair(pair: Pair, answer: PairAnswer) -> JudgedPair:
     """Return what the metrics need of a pair and of its verdicts."""
     first, second = pair.responses
-    labels = (pair.label, pair.label.swapped())
-    orders = zip(answer.judgements, labels, strict=True) if answer.judgements else ()
     return JudgedPair(
         text_digest(pair.query),
         pair.group,
         pair.label,
         (len(first), len(second)),
         (count_markup(first), count_markup(second)),
-        answer.joint,
-        answer.orders,
-        answer.rounds,
-        answer.gap,
-        tuple(found for one, label in orders if (found := verdict_probabilities(one, label))),
+        answer[0],
     )
 
 
@@ -329,6 +311,7 @@ def _group(row: Fields, field: str) -> str:
 
 def _record(pair: Pair, answer: PairAnswer) -> dict[str, Any]:
     """A judged pair as the leaderboard's browser shows it."""
+    verdicts, judgements = answer
     return {
         "line": pair.line,
         "id": pair.id,
@@ -336,9 +319,9 @@ def _record(pair: Pair, answer: PairAnswer) -> dict[str, Any]:
         "query": pair.query,
         "responses": pair.responses,
         "label": pair.label,
-        "verdict": answer.joint,
-        "agrees": answer.joint is pair.label,
-        "orders": answer.orders or (),
+        "verdict": verdicts.joint,
+        "agrees": verdicts.joint is pair.label,
+        "orders": verdicts.orders or (),
         "judgements": [
             {
                 "outcome": j.outcome,
@@ -349,7 +332,7 @@ def _record(pair: Pair, answer: PairAnswer) -> dict[str, Any]:
                 "forced": j.forced,
                 "flags": j.flags,
             }
-            for j in answer.judgements
+            for j in judgements
         ],
     }
 

@@ -6,7 +6,12 @@ import runpy
 
 import pytest
 
-from autoj_reward.evaluate.pair_metrics import SECTION_WEIGHTS, JudgedPair, section_scores
+from autoj_reward.evaluate.pair_metrics import (
+    SECTION_WEIGHTS,
+    JudgedPair,
+    PairVerdicts,
+    section_scores,
+)
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.types import Verdict
 from tests.trainer.conftest import FRAMEWORKS
@@ -16,7 +21,7 @@ WON, LOST = Verdict.FIRST, Verdict.SECOND
 
 def scores(*rows: tuple[str, Verdict]) -> dict[str, float]:
     judged = [
-        JudgedPair(bytes([n]), subset, WON, (1, 1), (0, 0), verdict, None, (), None, ())
+        JudgedPair(bytes([n]), subset, WON, (1, 1), (0, 0), PairVerdicts(verdict))
         for n, (subset, verdict) in enumerate(rows)
     ]
     found = section_scores(judged, Draws(rounds=10))
