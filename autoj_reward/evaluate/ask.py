@@ -14,10 +14,10 @@ from autoj_reward.client.client import Require
 from autoj_reward.client.in_flight import in_order
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig, View
-from autoj_reward.evaluate.statistics import ResultFields
+from autoj_reward.evaluate.statistics import ResultFields, Scores
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
-from autoj_reward.models import format_of
+from autoj_reward.models import critiques_of, format_of
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Usage
@@ -99,6 +99,29 @@ def ask_each(
     with closing(Journal(journal)) as record:
         asyncio.run(answer_all(record))
     return cost
+
+
+def rate_each(
+    config: JudgeConfig,
+    journal: Path,
+    rows: Iterable[T],
+    candidates: Callable[[T], Sequence[Candidate]],
+    done: Callable[[T, Scores], object],
+    label: str,
+    view: View,
+) -> JudgementCost:
+    """Rate the candidates of every row, and pass each row on with their ratings: the view's
+    numbers, None where the judge abstained. Else as `ask_each`."""
+    k = critiques_of(config)
+
+    async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
+        found = await rate_candidates(ask, candidates(row), k, view)
+        return tuple(judgement.view(view) for judgement in found), found
+
+    def size(row: T) -> int:
+        return k * len(candidates(row))
+
+    return ask_each(config, journal, rows, question, done, label, size, view=view)
 
 
 async def rate_candidates(

@@ -18,22 +18,19 @@ from pydantic import Field
 
 from autoj_reward.config import View
 from autoj_reward.context import NOTHING, Asked, Context
-from autoj_reward.evaluate.ask import ask_each, rate_candidates, require_protocol
+from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, text_list
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
-from autoj_reward.evaluate.statistics import Draws, Indices, ResultFields, share
+from autoj_reward.evaluate.statistics import Draws, Indices, ResultFields, Scores, share
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.io.stream import Stream
-from autoj_reward.models import context_asked, critiques_of
-from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Judgement
+from autoj_reward.models import context_asked
+from autoj_reward.types import Candidate
 
 TIES = "Ties"
 TIES_ID = re.compile(r"(ref|tied):(\w+)")
-Ratings = Sequence[float | None]
-"""Ratings of the responses of a row, the correct ones first; None where the judge abstained."""
 
 
 class BestOfFourConfig(EvaluateConfig):
@@ -60,13 +57,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RatedChoice:
-    """Ratings of the responses of a row, with its id and subset. query: digest of the query."""
+    """Ratings of the responses of a row, the correct ones first, with its id and subset. query:
+    digest of the query."""
 
     id: str | int | None
     query: bytes
     subset: str
     correct: int
-    ratings: Ratings
+    ratings: Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +88,12 @@ def best_of_four(
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
 
-    judge, view, critiques = checked.judge, checked.view, critiques_of(checked.judge)
+    def candidates(row: Choice) -> list[Candidate]:
+        return [Candidate(row.query, text, context=row.context) for text in row.responses]
 
-    async def question(ask: Ask, row: Choice) -> tuple[Ratings, list[Judgement]]:
-        candidates = [Candidate(row.query, text, context=row.context) for text in row.responses]
-        found = await rate_candidates(ask, candidates, critiques, view)
-        return tuple(judgement.view(view) for judgement in found), found
-
-    def size(row: Choice) -> int:
-        return critiques * len(row.responses)
-
-    def answer(done: Callable[[Choice, Ratings], None]) -> ResultFields:
-        cost = ask_each(judge, files.journal, choices, question, done, "rating", size, view=view)
+    def answer(done: Callable[[Choice, Scores], None]) -> ResultFields:
+        judge, view = checked.judge, checked.view
+        cost = rate_each(judge, files.journal, choices, candidates, done, "rating", view)
         return {"cost": cost.fields()}
 
     return run_task(
@@ -109,7 +101,7 @@ def best_of_four(
             "best-of-four",
             checked,
             files,
-            judges=[judge],
+            judges=[checked.judge],
             answer=answer,
             keep=_keep,
             metrics=partial(subset_metrics, draws=checked.draws),
@@ -136,7 +128,7 @@ def read_choices(source: str, asked: Sequence[Asked] = ()) -> Stream[Choice]:
     return strictly(source, build)
 
 
-def credit(ratings: Ratings, correct: int) -> float:
+def credit(ratings: Scores, correct: int) -> float:
     """Return 1 if a correct response alone is rated highest, its share among equals, else 0. A
     response without a rating is never the highest."""
     known = [rating for rating in ratings if rating is not None]
@@ -146,7 +138,7 @@ def credit(ratings: Ratings, correct: int) -> float:
     return sum(i < correct for i in best) / len(best)
 
 
-def spread_of(ratings: Ratings, correct: int) -> Spread | None:
+def spread_of(ratings: Scores, correct: int) -> Spread | None:
     """Measure the order of a row of Ties; None if a response has no rating."""
     known = [rating for rating in ratings if rating is not None]
     if len(known) < len(ratings):
@@ -216,11 +208,11 @@ def _ties(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
     return {"pairs": len(pairs)} | draws.percent("accuracy", statistic, both)
 
 
-def _keep(row: Choice, ratings: Ratings) -> RatedChoice:
+def _keep(row: Choice, ratings: Scores) -> RatedChoice:
     return RatedChoice(row.id, text_digest(row.query), row.subset, row.correct, ratings)
 
 
-def _record(row: Choice, ratings: Ratings) -> dict[str, Any]:
+def _record(row: Choice, ratings: Scores) -> dict[str, Any]:
     return {
         "line": row.line,
         "id": row.id,

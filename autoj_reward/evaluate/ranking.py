@@ -18,7 +18,7 @@ from scipy.stats import rankdata
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputError
-from autoj_reward.evaluate.ask import ask_each, rate_candidates, require_protocol
+from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict
 from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import (
@@ -27,6 +27,7 @@ from autoj_reward.evaluate.statistics import (
     Draws,
     Indices,
     ResultFields,
+    Scores,
     correlation,
     kendall,
     mean,
@@ -37,9 +38,7 @@ from autoj_reward.evaluate.statistics import (
 from autoj_reward.io import checks as check
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.models import critiques_of
-from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Judgement
+from autoj_reward.types import Candidate
 
 CORRELATIONS: dict[str, Correlation] = {
     "spearman": spearman,
@@ -69,7 +68,7 @@ class RankedSystem:
     reference: float
 
 
-RatingsDone = Callable[[str, Sequence[float]], None]
+RatingsDone = Callable[[str, Scores], None]
 
 
 def ranking(
@@ -96,29 +95,21 @@ def ranking(
     require_protocol(checked.judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
 
-    judge, view, critiques = checked.judge, checked.view, critiques_of(checked.judge)
-
-    async def question(ask: Ask, instruction: str) -> tuple[Sequence[float], list[Judgement]]:
+    def candidates(instruction: str) -> list[Candidate]:
         # All systems of an instruction together: they share its prefix in the judge's cache.
-        candidates = [Candidate(instruction, own[instruction]) for own in outputs.values()]
-        found = await rate_candidates(ask, candidates, critiques, view)
-        values = (judgement.view(view) for judgement in found)
-        return [np.nan if value is None else value for value in values], found
-
-    def size(_instruction: str) -> int:
-        return critiques * len(outputs)
+        return [Candidate(instruction, own[instruction]) for own in outputs.values()]
 
     def answer(done: RatingsDone) -> ResultFields:
-        journal, label = files.journal, "rating systems"
-        cost = ask_each(judge, journal, instructions, question, done, label, size, view=view)
+        judge, view, label = checked.judge, checked.view, "rating systems"
+        cost = rate_each(judge, files.journal, instructions, candidates, done, label, view)
         return {"instructions": len(instructions), "cost": cost.fields()}
 
-    def metrics(rows: Sequence[Sequence[float]]) -> ResultFields:
+    def metrics(rows: Sequence[Scores]) -> ResultFields:
         return rated_system_metrics(
-            dict(zip(outputs, np.array(rows).T, strict=True)), reference, checked
+            dict(zip(outputs, np.array(rows, dtype=float).T, strict=True)), reference, checked
         )
 
-    return _run(checked, files, judge, answer, metrics)
+    return _run(checked, files, checked.judge, answer, metrics)
 
 
 def _run(
@@ -126,9 +117,9 @@ def _run(
     files: RunFiles,
     judge: JudgeConfig | str,
     answer: Callable[[RatingsDone], ResultFields],
-    metrics: Callable[[Sequence[Sequence[float]]], ResultFields],
+    metrics: Callable[[Sequence[Scores]], ResultFields],
 ) -> int:
-    def keep(_instruction: str, ratings: Sequence[float]) -> Sequence[float]:
+    def keep(_instruction: str, ratings: Scores) -> Scores:
         return ratings
 
     return run_task(

@@ -26,6 +26,7 @@ from autoj_reward.evaluate.ask import (
     ask_each,
     joint,
     rate_candidates,
+    rate_each,
     require_protocol,
 )
 from autoj_reward.evaluate.rows import Fields, MeasuredRows, count_rows, group, strictly, text_list
@@ -35,10 +36,9 @@ from autoj_reward.evaluate.selection_metrics import (
     BudgetTokens,
     Chosen,
     GradedRow,
-    Scores,
     selection_metrics,
 )
-from autoj_reward.evaluate.statistics import ResultFields
+from autoj_reward.evaluate.statistics import ResultFields, Scores
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
@@ -322,20 +322,17 @@ def _grade(
     items: MeasuredRows[SelectedRow], config: SelectionConfig, journal: Path, done: SelectedDone
 ) -> JudgementCost:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
-    k = critiques_of(config.grader)
 
-    async def question(ask: Ask, item: SelectedRow) -> tuple[Scores, list[Judgement]]:
+    def candidates(item: SelectedRow) -> list[Candidate]:
         row, own = item
-        places = own.to_grade(config)
-        chosen = [Candidate(row.query, row.responses[i]) for i in places]
-        found = await rate_candidates(ask, chosen, k, "rating")
-        given = {i: j.view("rating") for i, j in zip(places, found, strict=True)}
-        return tuple(given.get(i) for i in range(len(row.responses))), found
+        return [Candidate(row.query, row.responses[i]) for i in own.to_grade(config)]
 
-    def size(item: SelectedRow) -> int:
-        return k * len(item[1].to_grade(config))
+    def graded(item: SelectedRow, grades: Scores) -> None:
+        row, own = item
+        given = dict(zip(own.to_grade(config), grades, strict=True))
+        done(item, tuple(given.get(i) for i in range(len(row.responses))))
 
-    return ask_each(config.grader, journal, items, question, done, "grading", size, view="rating")
+    return rate_each(config.grader, journal, items, candidates, graded, "grading", "rating")
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:

@@ -21,6 +21,7 @@ from autoj_reward.evaluate.statistics import (
     Correlation,
     Draws,
     ResultFields,
+    Scores,
     correlation,
     mean,
     pearson,
@@ -34,7 +35,6 @@ from autoj_reward.types import Selection
 
 QueryNumbers = Sequence[float | None] | Array
 """Numbers of the responses to one query; None and nan are unknown."""
-Scores = tuple[float | None, ...]
 Chosen = Mapping[str, Mapping[int, Selection]]
 """Tie-break to N to choice, for one row; `configured` is the run's own tie-break."""
 BudgetTokens = Mapping[int, tuple[int, float]]

@@ -20,6 +20,8 @@ Indices = NDArray[np.intp]
 Statistic = Callable[[Indices], float | None]
 """Statistic of the rows with these indices, which may repeat; None where it is undefined."""
 Correlation = Callable[[ArrayLike, ArrayLike], float | None]
+Scores = tuple[float | None, ...]
+"""Numbers of the responses to one query; None where one is missing."""
 ResultFields = dict[str, Any]
 """Fields of a result file, by name."""
 

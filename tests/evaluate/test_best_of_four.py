@@ -34,9 +34,9 @@ def test_credit(values: Any, expected: float) -> None:
 
 
 def test_spread_of_several_correct_answers() -> None:
-    assert spread_of([7, 9, 4, 2], 2) == Spread(True, 2, 3)
-    assert spread_of([7, 9, 7], 2) == Spread(False, 2, 0)
-    assert spread_of([7, None, 1], 2) is None
+    assert spread_of((7, 9, 4, 2), 2) == Spread(True, 2, 3)
+    assert spread_of((7, 9, 7), 2) == Spread(False, 2, 0)
+    assert spread_of((7, None, 1), 2) is None
 
 
 def test_the_score_of_ties_by_hand() -> None:
