@@ -24,7 +24,7 @@ from pydantic import Field
 from autoj_reward.cli.main import explained
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
-from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.io.files import to_plain, write_json, write_text
 from autoj_reward.io.provenance import describe_machine, installed_versions
 

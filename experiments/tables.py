@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from autoj_reward.evaluate.intervals import estimate_text
+from autoj_reward.evaluate.statistics import estimate_text
 from autoj_reward.io.markdown import Table, section
 
 Section = tuple[str, Sequence[Sequence[str]], str]

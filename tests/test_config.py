@@ -24,13 +24,11 @@ from autoj_reward.config import (
 )
 from autoj_reward.config.load import parse_yaml
 from autoj_reward.errors import ConfigError, FormatError
-from autoj_reward.evaluate.config import (
-    BestOfFourConfig,
-    CritiquesConfig,
-    PairsConfig,
-    RankingConfig,
-    SelectionConfig,
-)
+from autoj_reward.evaluate.best_of_four import BestOfFourConfig
+from autoj_reward.evaluate.critiques import CritiquesConfig
+from autoj_reward.evaluate.pairs import PairsConfig
+from autoj_reward.evaluate.ranking import RankingConfig
+from autoj_reward.evaluate.selection import SelectionConfig
 from autoj_reward.formats.schema import load_any_format
 from autoj_reward.scenarios.criteria_file import read_criteria
 from autoj_reward.service.serve import EdgeConfig

@@ -20,7 +20,7 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import FailureConfig, JudgeConfig, PartConfig, RewardConfig
 from autoj_reward.engine.endpoint import TINY
 from autoj_reward.errors import BudgetExceeded, ConfigError
-from autoj_reward.evaluate.results import load
+from autoj_reward.evaluate.results import load_result
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
@@ -232,6 +232,6 @@ def test_missing_numbers_stand_in_an_evaluations_result(endpoint: Dialect, tmp_p
     judge = f"judge={{kind: openai, model: m, base_url: '{endpoint.url}'}}"
     task = ["best-of-four", "--data", data, "--json", str(tmp_path / "o.json")]
     assert main(["evaluate", *task, "--set", judge, "--set", "view=expected"]) == 0
-    found = load(str(tmp_path / "o.json"))
+    found = load_result(str(tmp_path / "o.json"))
     assert found["cost"]["outcomes"] == {"ok": 3, "no_number": 1}
     assert found["groups"]["Math"]["abstained"] == 1

@@ -27,6 +27,7 @@ from autoj_reward.cli.main import (
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig, View
     from autoj_reward.io.rows import Stream, TextRow
+    from autoj_reward.questions.race import Ask
     from autoj_reward.types import Comparison, JudgeInput, Judgement
 
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
@@ -149,7 +150,7 @@ def _judge(
 ) -> int:
     """Judge row by row, and write each with the fields that were found. view: the number that the
     judge must give."""
-    from autoj_reward.evaluate.ask import judge_each
+    from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, to_json, write_json
     from autoj_reward.io.rows import join_fields, look_through
@@ -171,8 +172,14 @@ def _judge(
             outcomes[added["outcome"]] += 1
             file.line(join_fields(row.fields, added))
 
-        asked = ((row, inputs(row)) for row in rows.usable())
-        judge_each(judge, journal, asked, done, "judging", total, view)
+        async def question(ask: Ask, row: TextRow) -> tuple[list[Judgement], list[Judgement]]:
+            found = await ask(inputs(row))
+            return found, found
+
+        def size(row: TextRow) -> int:
+            return len(inputs(row))
+
+        ask_each(judge, journal, rows.usable(), question, done, "judging", size, total, view)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
     summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
     write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})

@@ -1,11 +1,12 @@
-"""Judgements for an evaluation: asked through the journal, so that a killed run goes on."""
+"""Judgements for rows: asked through a journal, so that a killed run goes on."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,20 +14,47 @@ from autoj_reward.client.client import Require
 from autoj_reward.client.in_flight import in_order
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig, View
+from autoj_reward.evaluate.statistics import ResultFields, Scores
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Usage
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+class JudgementCost:
+    """Counts judgements, none of which it keeps: their number, outcomes and usage."""
+
+    def __init__(self) -> None:
+        self._outcomes: Counter[str] = Counter()
+        self._forced, self._usage = 0, Usage()
+
+    def add(self, judgements: Iterable[Judgement]) -> None:
+        """Count judgements."""
+        for judgement in judgements:
+            self._outcomes[judgement.outcome.value] += 1
+            self._forced += judgement.forced
+            self._usage += judgement.usage
+
+    def fields(self) -> ResultFields:
+        """Return the counts, and the mean usage of a judgement: tokens, and seconds in the
+        replica."""
+        n, total = self._outcomes.total(), asdict(self._usage)
+        return {
+            "judgements": n,
+            "outcomes": dict(self._outcomes),
+            "forced": self._forced,
+            "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
+        }
+
+
 def require_protocol(config: JudgeConfig, kind: str) -> None:
-    """FormatError unless the judge can do `single` or `pairwise`; starts nothing. A scalar reward
-    model can do both."""
+    """Raise FormatError unless the judge can do `single` or `pairwise`; starts nothing. A scalar
+    reward model can do both."""
     fmt = format_of(config)
     if isinstance(fmt, JudgeFormat):
         fmt.protocol(kind)
@@ -35,90 +63,79 @@ def require_protocol(config: JudgeConfig, kind: str) -> None:
 def ask_each(
     config: JudgeConfig,
     journal: Path,
-    items: Iterable[T],
-    work: Callable[[Ask, T], Awaitable[R]],
-    done: Callable[[R], object],
+    rows: Iterable[T],
+    question: Callable[[Ask, T], Awaitable[tuple[R, Sequence[Judgement]]]],
+    done: Callable[[T, R], object],
     label: str,
-    total: int | None,
     size: Callable[[T], int],
-    view: View | None = None,
-    require: Require | None = None,
-) -> None:
-    """Work on items with a judge, and tell what it came to, items in order and read as they are
-    needed. The judge is started only for what is not on record.
-
-    total: judge inputs to come, for the bar. size: those of an item. view: the number that counts
-    of ratings; ConfigError before anything is judged if the judge does not give it. require: in
-    place of that check, as for `RewardClient`.
-    """
-
-    async def every() -> None:
-        async with asking(config, record, total, label, view, require) as ask:
-            await in_order(items, partial(work, ask), done, size=size)
-
-    with closing(Journal(journal)) as record:
-        asyncio.run(every())
-
-
-def judge_each(
-    config: JudgeConfig,
-    journal: Path,
-    asked: Iterable[tuple[T, Sequence[JudgeInput]]],
-    done: Callable[[T, list[Judgement]], object],
-    label: str,
     total: int | None = None,
     view: View | None = None,
-) -> None:
-    """As `ask_each`: the judgements of the inputs beside each item."""
+    require: Require | None = None,
+) -> JudgementCost:
+    """Ask a judge a question about every row, pass each row on with its answer, in order, and
+    return what the answers cost.
 
-    async def one(ask: Ask, item: tuple[T, Sequence[JudgeInput]]) -> tuple[T, list[Judgement]]:
-        return item[0], await ask(item[1])
+    Rows are read as they are needed. The judge is started only for what the journal lacks.
 
-    def told(found: tuple[T, list[Judgement]]) -> None:
-        done(*found)
+    question: returns its answer and the judgements that the cost counts. size: judge inputs of a
+    row; total: those of all rows, for the progress bar; None reads the rows once more to count
+    them. view: the number that counts of ratings; ConfigError before anything is judged if the
+    judge does not give it. require: in place of that check, as for `RewardClient`.
+    """
+    cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
-    ask_each(config, journal, asked, one, told, label, total, lambda item: len(item[1]), view)
+    async def answer(ask: Ask, row: T) -> tuple[T, R, Sequence[Judgement]]:
+        return row, *await question(ask, row)
+
+    def pass_on(answered: tuple[T, R, Sequence[Judgement]]) -> None:
+        row, found, judgements = answered
+        cost.add(judgements)
+        done(row, found)
+
+    async def answer_all(record: Journal) -> None:
+        async with asking(config, record, total, label, view, require) as ask:
+            await in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
+
+    with closing(Journal(journal)) as record:
+        asyncio.run(answer_all(record))
+    return cost
 
 
 def rate_each(
     config: JudgeConfig,
     journal: Path,
-    asked: Iterable[tuple[T, Sequence[Candidate]]],
-    done: Callable[[T, list[Judgement]], object],
+    rows: Iterable[T],
+    candidates: Callable[[T], Sequence[Candidate]],
+    done: Callable[[T, Scores], object],
     label: str,
-    total: int,
     view: View,
-) -> None:
-    """As `judge_each`: the rating of each candidate beside an item. total: candidates to come. A
-    rating without the view's number abstains as `no_number`."""
+) -> JudgementCost:
+    """Rate the candidates of every row, and pass each row on with their ratings: the view's
+    numbers, None where the judge abstained. Else as `ask_each`."""
     k = critiques_of(config)
 
-    def told(item: T, found: list[Judgement]) -> None:
-        done(item, _means(found, k, view))
+    async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
+        found = await rate_candidates(ask, candidates(row), k, view)
+        return tuple(judgement.view(view) for judgement in found), found
 
-    inputs = ((item, _inputs(candidates, k)) for item, candidates in asked)
-    judge_each(config, journal, inputs, told, label, k * total, view)
+    def size(row: T) -> int:
+        return k * len(candidates(row))
+
+    return ask_each(config, journal, rows, question, done, label, size, view=view)
 
 
-async def rated(
+async def rate_candidates(
     ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
 ) -> list[Judgement]:
-    """One rating a candidate, in order: the mean over so many critiques. One without the view's
-    number abstains as `no_number`."""
-    return _means(await ask(_inputs(candidates, critiques)), critiques, view)
-
-
-def _inputs(candidates: Sequence[Candidate], critiques: int) -> list[JudgeInput]:
-    return [item for one in candidates for item in rating_inputs(one, critiques)]
-
-
-def _means(found: Sequence[Judgement], critiques: int, view: View) -> list[Judgement]:
+    """Return one rating a candidate, in order: the mean over so many critiques. One without the
+    view's number abstains as `no_number`."""
+    found = await ask([item for one in candidates for item in rating_inputs(one, critiques)])
     starts = range(0, len(found), critiques)
     return [mean_of_critiques(found[n : n + critiques]).with_number(view) for n in starts]
 
 
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
-    """What a judge is asked for one rating, the mean over so many critiques."""
+    """Return what a judge is asked for one rating, the mean over so many critiques."""
     c = candidate
     return [
         JudgeInput("single", c.query, (c.response,), s, context=c.context) for s in range(critiques)
@@ -126,5 +143,5 @@ def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
 
 
 def joint(orders: Sequence[Judgement]) -> Comparison:
-    """The comparison of a pair that was judged in one order, or in both."""
+    """Return the comparison of a pair that was judged in one order, or in both."""
     return swap_consistent(orders[0], orders[1] if len(orders) > 1 else None)

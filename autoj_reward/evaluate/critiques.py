@@ -1,72 +1,109 @@
 """Critique against critique (Eval-C): `autoj evaluate eval-c`.
 
 A grader reads the judge's critique and a reference critique of the same response, in an order that
-the seed draws, and says which is better (paper, section 6.2 and Table 15). Critiques wait for the
-grader on disk; what is kept of each row is a `Kept`.
+the seed draws, and says which is better (paper, section 6.2 and Table 15). The judge's critiques
+wait for the grader on disk.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from pydantic import model_validator
+
+from autoj_reward.client.in_flight import as_one
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import judge_each, require_protocol
-from autoj_reward.evaluate.config import CritiquesConfig
-from autoj_reward.evaluate.critique_files import (
-    Case,
-    Vote,
-    read_cases,
-    read_critiques,
-    read_references,
-    read_votes,
+from autoj_reward.evaluate.ask import JudgementCost, ask_each, require_protocol
+from autoj_reward.evaluate.rows import (
+    NAMING,
+    Fields,
+    MeasuredRows,
+    by_group,
+    group,
+    measured,
+    read_answers,
+    strictly,
 )
-from autoj_reward.evaluate.intervals import Draws, Figures, percent, share
-from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
-from autoj_reward.evaluate.rows import Measured, by_group
+from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
+from autoj_reward.evaluate.statistics import Draws, ResultFields, percentage, share
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import load_format, parse_comparison
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models.unused import load_run
+from autoj_reward.questions.race import Ask
 from autoj_reward.types import JudgeInput, Judgement, Verdict
 
-NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
+VOTE_NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
 """What a verdict means for the judge that is measured, whose critique counts as the first."""
+
+
+class CritiquesConfig(EvaluateConfig):
+    """Config of Eval-C."""
+
+    grader: JudgeConfig = JudgeConfig(format="critique-grader", critique=False)
+    """The judge that compares two critiques; its format is the prompt."""
+    reference: str = "autoj"
+    """Author of the critiques in the data that the judge's are compared with."""
+
+    @model_validator(mode="after")
+    def _format(self) -> CritiquesConfig:
+        if self.grader.format == "auto":
+            raise ValueError("grader.format is auto: name it, for example critique-grader")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class CritiqueCase:
+    """A response to criticise; critiques: those that the row brings, by their author."""
+
+    line: int
+    query: str
+    response: str
+    group: str
+    critiques: dict[str, str]
+    fields: Fields
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The judge's critique of a response and the reference, in this order; exchanged: the grader
-    sees the reference first."""
+    """The judge's critique of a response and the reference, in this order; none where votes come
+    from a file. exchanged: the grader sees the reference first."""
 
-    case: Case
-    critiques: tuple[str, str]
+    case: CritiqueCase
+    critiques: Sequence[str]
     exchanged: bool
 
     def inputs(self) -> list[JudgeInput]:
-        """What the grader is asked: nothing if the judge wrote no critique."""
+        """Return what the grader is asked: nothing if the judge wrote no critique."""
         mine, other = self.critiques
         shown = (other, mine) if self.exchanged else (mine, other)
         return [grader_input(self.case, *shown)] if mine.strip() else []
 
-    def vote(self, found: Sequence[Judgement]) -> Vote:
-        """What the grader said; without a critique the vote has failed."""
-        verdict = (found[0].verdict if found else None) or Verdict.FAILED
-        return Vote(verdict.swapped() if self.exchanged else verdict, self.exchanged)
+    def verdict(self, graded: Verdict | None) -> Verdict:
+        """Return the grader's verdict with the judge's critique as the first; None has failed."""
+        verdict = graded or Verdict.FAILED
+        return verdict.swapped() if self.exchanged else verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is kept of a row for the figures: no text. query: its digest."""
+class Vote:
+    """A grader's verdict on (judge, reference). query: digest of the query. exchanged: the grader
+    saw the reference first."""
 
     query: bytes
     group: str
-    vote: Vote
+    verdict: Verdict
+    exchanged: bool
 
 
-Done = Callable[[Case, Vote, Sequence[str]], None]
+MatchDone = Callable[[Match, Verdict], None]
 
 
 def eval_c(
@@ -79,161 +116,214 @@ def eval_c(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Win, tie and lose of a judge's critiques, overall and by group."""
-    checked = load_run(CritiquesConfig, config, sets, strict)
-    require_own(result, checked, config, data, critiques, reference, votes)
+    """Measure how often a judge's critiques win, tie and lose, overall and by group."""
+    read = {"data": data, "critiques": critiques, "reference": reference, "votes": votes}
+    checked, files = open_run(CritiquesConfig, config, sets, strict, result, **read)
     if votes is None:
-        return _judged(data, critiques, reference, result, checked)
-    if critiques is not None or reference is not None:
-        raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
-    if checked.sample is not None:
-        raise ConfigError("sample: votes from a file are counted on all rows; drop it")
-    cases = read_cases(data)
-    found, judges = read_votes(votes, data, cases), (votes,)
+        judges = [critiques or checked.judge, checked.grader]
+        answer = _grading(checked, files)
+    else:
+        if critiques is not None or reference is not None:
+            raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
+        if checked.sample is not None:
+            raise ConfigError("sample: votes from a file are counted on all rows; drop it")
+        judges, answer = [votes], _counting(data, votes)
+    return run_task(
+        Task(
+            "eval-c",
+            checked,
+            files,
+            judges,
+            answer=answer,
+            keep=_keep,
+            metrics=partial(vote_shares, draws=checked.draws),
+            show=_show,
+            record=_record,
+        )
+    )
 
-    def given(done: Done) -> Figures:
-        for case, vote in zip(cases, found, strict=True):
-            done(case, vote, ())
+
+def _counting(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
+    """Votes of a file in place of a grader."""
+    cases = read_cases(data)
+    found = read_votes(votes, data, cases)
+
+    def count(done: MatchDone) -> ResultFields:
+        for case, (graded, exchanged) in zip(cases, found, strict=True):
+            match = Match(case, (), exchanged)
+            done(match, match.verdict(graded))
         return {}
 
-    return _measure(result, checked, judges, {"data": data, "votes": votes}, given)
+    return count
 
 
-def _judged(
-    data: str, critiques: str | None, reference: str | None, result: str, config: CritiquesConfig
-) -> int:
+def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], ResultFields]:
+    """The judge's critiques, or those of a file, and then the grader's verdicts on them."""
+    data, critiques = files.sources["data"], files.sources.get("critiques")
     every, sample = read_cases(data), (config.sample, config.seed)
-    references = read_references(every, reference, config.reference, data).drawn(*sample)
+    references = read_references(
+        every, files.sources.get("reference"), config.reference, data
+    ).drawn(*sample)
     given = read_critiques(critiques, data, every).drawn(*sample) if critiques else None
     if given is None:
         require_protocol(config.judge, "single")
         if not config.judge.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
     require_protocol(config.grader, "pairwise")
-    sources = {"data": data}
-    sources |= {"critiques": critiques} if critiques else {}
-    sources |= {"reference": reference} if reference else {}
     cases = every.drawn(*sample)
 
-    def graded(done: Done) -> Figures:
-        judge = Cost()
-        texts = write(cases, config, result, judge) if given is None else given
-        grader = grade(cases, texts, references, config, result, done)
-        cost = {"judge": judge.figures(), "grader": grader.figures()}
+    def answer(done: MatchDone) -> ResultFields:
+        judge, journal, written = JudgementCost(), files.journal, Spool[str]()
+        if given is None:
+            judge = ask_each(
+                config.judge,
+                journal,
+                cases,
+                _criticise,
+                done=lambda _case, critique: written.add(critique),
+                label="writing critiques",
+                size=as_one,
+            )
+
+        def matches() -> Iterator[Match]:
+            for case, mine, other in zip(cases, given or written, references, strict=True):
+                yield Match(case, (mine, other), is_exchanged(case, config.seed))
+
+        grader = ask_each(
+            config.grader,
+            journal,
+            MeasuredRows(matches, range(len(cases))),
+            _grade,
+            done,
+            "comparing critiques",
+            size=lambda match: len(match.inputs()),
+        )
+        cost = {"judge": judge.fields(), "grader": grader.fields()}
         return {"grader": judge_name(config.grader), "cost": cost}
 
-    judges = (critiques or config.judge, config.grader)
-    return _measure(result, config, judges, sources, graded)
+    return answer
 
 
-def grader_input(case: Case, first: str, second: str) -> JudgeInput:
-    """The grader's question: its query holds the user's query and the response under critique."""
+def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
+    """Return the rows of an Eval-C file; InputError names every bad one."""
+
+    def build(line: int, row: Fields) -> CritiqueCase:
+        brought = row.get("critiques", {})
+        if not isinstance(brought, dict) or not all(isinstance(c, str) for c in brought.values()):
+            raise BadField("critiques", f"not texts by name: {check.show(brought)}")
+        kept = {key: value for key, value in row.items() if key in NAMING}
+        query = text(row, "prompt", blank=False)
+        return CritiqueCase(line, query, text(row, "response"), group(row), brought, kept)
+
+    return measured(strictly(source, build))
+
+
+def read_critiques(source: str, data: str, cases: MeasuredRows[CritiqueCase]) -> MeasuredRows[str]:
+    """Return critiques in the authors' form, `{"output": TEXT}` a row, in the order of the data."""
+    return read_answers(source, data, (c.fields for c in cases), lambda row: text(row, "output"))
+
+
+def read_votes(
+    source: str, data: str, cases: MeasuredRows[CritiqueCase]
+) -> MeasuredRows[tuple[Verdict | None, bool]]:
+    """Return a grader's answers in the authors' form: its verdict as it saw the critiques, and
+    whether it saw the reference first.
+
+    A row has `output`, and `meta.exchange`, which says that the reference stood first. An answer
+    whose first line names no one option has no verdict.
+    """
+    fmt = load_format("critique-grader")
+
+    def build(row: Fields) -> tuple[Verdict | None, bool]:
+        meta = row.get("meta", {})
+        exchanged = meta.get("exchange", False) if isinstance(meta, dict) else None
+        if not isinstance(exchanged, bool):
+            raise BadField("meta", f"{check.show(meta)} has no exchange that is true or false")
+        parsed = parse_comparison(text(row, "output"), fmt)
+        return None if isinstance(parsed, ParseFailure) else parsed.verdict, exchanged
+
+    return read_answers(source, data, (case.fields for case in cases), build)
+
+
+def read_references(
+    cases: MeasuredRows[CritiqueCase], source: str | None, author: str, data: str
+) -> MeasuredRows[str]:
+    """Return the reference critiques: of a file, or those of the data by an author."""
+    if source is not None:
+        return read_critiques(source, data, cases)
+    for case in cases:
+        if author not in case.critiques:
+            known = ", ".join(case.critiques) or "none"
+            raise ConfigError(
+                f"{data}:{case.line}: no critique by {author!r} (there: {known}): name another as "
+                "reference in the config, or a file with --reference"
+            )
+    return MeasuredRows(lambda: (case.critiques[author] for case in cases), range(len(cases)))
+
+
+def grader_input(case: CritiqueCase, first: str, second: str) -> JudgeInput:
+    """Return the grader's input: its query holds the user's query and the response under
+    critique."""
     query = f"{case.query}\n\n[The Assistant's Response]\n{case.response}"
     return JudgeInput("pairwise", query, (first, second))
 
 
-def is_exchanged(case: Case, seed: int) -> bool:
-    """Whether the reference stands first: drawn by the seed and the row."""
+def is_exchanged(case: CritiqueCase, seed: int) -> bool:
+    """Tell whether the reference stands first: drawn by the seed and the row."""
     return random.Random(f"{seed} {case.line}").random() < 0.5
 
 
-def write(cases: Measured[Case], config: CritiquesConfig, result: str, cost: Cost) -> Spool[str]:
-    """The judge's critique of every response; the grader reads them once the judge is done."""
-    written = Spool[str]()
-
-    def told(_case: Case, found: list[Judgement]) -> None:
-        cost.add(found)
-        written.add(found[0].critique)
-
-    asked = ((case, [JudgeInput("single", case.query, (case.response,))]) for case in cases)
-    journal = journal_path(config, result)
-    judge_each(config.judge, journal, asked, told, "writing critiques", len(cases))
-    return written
+async def _criticise(ask: Ask, case: CritiqueCase) -> tuple[str, list[Judgement]]:
+    found = await ask([JudgeInput("single", case.query, (case.response,))])
+    return found[0].critique, found
 
 
-def grade(
-    cases: Measured[Case],
-    texts: Iterable[str],
-    references: Measured[str],
-    config: CritiquesConfig,
-    result: str,
-    done: Done,
-) -> Cost:
-    """Every critique against its reference, once; what that took."""
-    cost = Cost()
-
-    def told(match: Match, found: list[Judgement]) -> None:
-        cost.add(found)
-        done(match.case, match.vote(found), match.critiques)
-
-    matches = (
-        Match(case, (mine, other), is_exchanged(case, config.seed))
-        for case, mine, other in zip(cases, texts, references, strict=True)
-    )
-    asked = ((match, match.inputs()) for match in matches)
-    journal, total = journal_path(config, result), sum(bool(text.strip()) for text in texts)
-    judge_each(config.grader, journal, asked, told, "comparing critiques", total)
-    return cost
+async def _grade(ask: Ask, match: Match) -> tuple[Verdict, list[Judgement]]:
+    """The grader's verdict; without a critique the match has failed."""
+    found = await ask(match.inputs())
+    return match.verdict(found[0].verdict if found else None), found
 
 
-def figures(rows: Sequence[Kept], intervals: Draws) -> Figures:
-    """Win, tie and lose overall and by group, and how often the critique shown first wins."""
+def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
+    """Return win, tie and lose overall and by group, and how often the critique shown first
+    wins."""
     members = by_group([row.group for row in rows])
-    votes = [row.vote for row in rows]
-    seen = [v.verdict.swapped() if v.exchanged else v.verdict for v in votes]
-    decided = [verdict for verdict in seen if verdict in (Verdict.FIRST, Verdict.SECOND)]
+    shown = [row.verdict.swapped() if row.exchanged else row.verdict for row in rows]
+    decided = [verdict for verdict in shown if verdict in (Verdict.FIRST, Verdict.SECOND)]
     first = decided.count(Verdict.FIRST)
     return {
-        "overall": _shares(rows, intervals),
-        "groups": {
-            name: _shares([rows[i] for i in own], intervals) for name, own in members.items()
-        },
-        "shown_first_wins": percent(first / len(decided)) if decided else None,
+        "overall": _shares(rows, draws),
+        "groups": {name: _shares([rows[i] for i in own], draws) for name, own in members.items()},
+        "shown_first_wins": percentage(first / len(decided)) if decided else None,
     }
 
 
-def _shares(rows: Sequence[Kept], intervals: Draws) -> Figures:
-    said, queries = [row.vote.verdict for row in rows], [row.query for row in rows]
-    found: Figures = {"n": len(said), "failed": said.count(Verdict.FAILED)}
-    found["votes"] = {name: said.count(verdict) for verdict, name in NAMES.items()}
-    for verdict, name in NAMES.items():
-        found |= intervals.percent(name, share([v is verdict for v in said]), queries)
+def _shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
+    verdicts, queries = [row.verdict for row in rows], [row.query for row in rows]
+    found: ResultFields = {"n": len(verdicts), "failed": verdicts.count(Verdict.FAILED)}
+    found["votes"] = {name: verdicts.count(verdict) for verdict, name in VOTE_NAMES.items()}
+    for verdict, name in VOTE_NAMES.items():
+        found |= draws.percent(name, share([v is verdict for v in verdicts]), queries)
     return found
 
 
-def _measure(
-    result: str,
-    config: CritiquesConfig,
-    judges: Sequence[JudgeConfig | str],
-    sources: dict[str, str],
-    tell: Callable[[Done], Figures],
-) -> int:
-    """Measure, write and print. judges: who is measured, then who grades. tell: tells of every row
-    how it was voted on, in order, and each is written then; returns figures of its own."""
-    rows: list[Kept] = []
-    with writing_rows(result, *judges) as file:
-
-        def done(case: Case, vote: Vote, critiques: Sequence[str]) -> None:
-            file.line(_row(case, vote, critiques))
-            rows.append(Kept(text_digest(case.query), case.group, vote))
-
-        told = tell(done)
-        content = figures(rows, config.draws) | told
-    save(result, "eval-c", config, judges[0], sources, content)
-    print(f"{'group':<24}{'n':>6}{'win':>8}{'tie':>8}{'lose':>8}")
-    for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
-        print(f"{name:<24}{own['n']:>6}{own['win']:>8.2f}{own['tie']:>8.2f}{own['lose']:>8.2f}")
-    print(f"result: {result}")
-    return 0
+def _keep(match: Match, verdict: Verdict) -> Vote:
+    return Vote(text_digest(match.case.query), match.case.group, verdict, match.exchanged)
 
 
-def _row(case: Case, vote: Vote, critiques: Sequence[str]) -> dict[str, Any]:
+def _record(match: Match, verdict: Verdict) -> dict[str, Any]:
     return {
-        "line": case.line,
-        "group": case.group,
-        "query": case.query,
-        "response": case.response,
-        "responses": critiques,
-        "verdict": vote.verdict,
-        "exchanged": vote.exchanged,
+        "line": match.case.line,
+        "group": match.case.group,
+        "query": match.case.query,
+        "response": match.case.response,
+        "responses": match.critiques,
+        "verdict": verdict,
+        "exchanged": match.exchanged,
     }
+
+
+def _show(fields: ResultFields) -> None:
+    print(f"{'group':<24}{'n':>6}{'win':>8}{'tie':>8}{'lose':>8}")
+    for name, own in [*fields["groups"].items(), ("overall", fields["overall"])]:
+        print(f"{name:<24}{own['n']:>6}{own['win']:>8.2f}{own['tie']:>8.2f}{own['lose']:>8.2f}")

@@ -12,18 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.leaderboard_tables import section
-from autoj_reward.evaluate.results import ROWS, beside, load, load_rows
+from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
+from autoj_reward.evaluate.statistics import ResultFields
+from autoj_reward.io.chart import scatter
 from autoj_reward.io.files import require_apart, to_json, write_text
 from autoj_reward.io.page import data_block, esc, num, page, plural, visible
 
 Titled = tuple[str, str]
-Row = dict[str, Any]
+RowFields = dict[str, Any]
+MAIN_METRIC = {"eval-c": "win", "best-of-four": "accuracy"}
+METRICS_WITHOUT_INTERVAL = ("accuracy",)
+CORRELATION_NAMES = ("pearson", "spearman", "kendall")
+INTERVAL_WIDTH = 90
+NamedResult = tuple[str, ResultFields]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class JudgedItem:
     """responses, judgements: texts with their titles. tags: what can be filtered by; facts: what
     cannot."""
 
@@ -40,8 +45,8 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
     """Write the page."""
     if limit < 0:
         raise ConfigError(f"--limit {limit}: give 0 or more")
-    require_apart([*results, *(beside(path, ROWS) for path in results)], [output])
-    loaded = [(path, load(path)) for path in results]
+    require_apart([*results, *(path_beside(path, ROWS) for path in results)], [output])
+    loaded = [(path, load_result(path)) for path in results]
     for path, found in loaded:
         if not isinstance(found.get("overall"), dict):
             raise InputError(f"{path}: a result of {found['task']} has no overall figures to show")
@@ -51,22 +56,23 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
         for (path, found), own in zip(loaded, rows, strict=True)
     ]
     left = sum(max(0, len(own) - limit) for own in rows)
-    write_text(output, render(loaded, items, left))
+    write_text(output, render_page(loaded, items, left))
     print(f"{plural(len(loaded), 'result')}: {output}")
     return 0
 
 
-def render(
-    loaded: Sequence[tuple[str, Figures]], items: Sequence[Sequence[Item]], left: int
+def render_page(
+    loaded: Sequence[tuple[str, ResultFields]], items: Sequence[Sequence[JudgedItem]], left: int
 ) -> str:
-    """The page. loaded: results by file name. items: their judged rows. left: rows left out."""
+    """Return the page. loaded: results by file name. items: their judged rows. left: rows left
+    out."""
     titles = [f"{found['name']} · {found['task']} · {Path(path).stem}" for path, found in loaded]
     data = [
         {"title": title, "items": [to_json(item) for item in own]}
         for title, own in zip(titles, items, strict=True)
         if own
     ]
-    same: dict[tuple[str, str], list[tuple[str, Figures]]] = {}
+    same: dict[tuple[str, str], list[tuple[str, ResultFields]]] = {}
     for path, found in loaded:
         same.setdefault((str(found["task"]), _rows_of(found)), []).append((Path(path).stem, found))
     note = f"{plural(left, 'judged row')} left out of this page; the files hold all of them."
@@ -74,13 +80,13 @@ def render(
         "autoj_reward.evaluate",
         "leaderboard",
         subtitle=esc(f"{plural(len(loaded), 'result')}; 95 % intervals are bootstrapped."),
-        sections="".join(section(task, rows, own) for (task, rows), own in same.items()),
+        sections="".join(_section(task, rows, own) for (task, rows), own in same.items()),
         notes=f'<p class="muted small">{note}</p>' if left else "",
         data=data_block(data),
     )
 
 
-def _rows_of(found: Figures) -> str:
+def _rows_of(found: ResultFields) -> str:
     """What tells whether two results are of the same rows: the data's digest, and the sample."""
     sources = found.get("sources") or {}
     settings = found.get("settings") or {}
@@ -92,7 +98,7 @@ def _rows_of(found: Figures) -> str:
     return " · ".join(part for part in (name, digest, drawn) if part)
 
 
-def _items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[Item]:
+def _items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[JudgedItem]:
     try:
         return [items_of(task, row) for row in rows]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -101,11 +107,11 @@ def _items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[Item]:
         ) from error
 
 
-def items_of(task: str, row: Row) -> Item:
-    """The item of a row of a task; KeyError or TypeError if the row is not of that task."""
+def items_of(task: str, row: RowFields) -> JudgedItem:
+    """Return the item of a row of a task; KeyError or TypeError if the row is not of that task."""
     build = {"eval-c": _critiques, "eval-r": _candidates, "best-of-four": _choice}.get(task, _pair)
     responses, judgements, tags, facts = build(row)
-    return Item(
+    return JudgedItem(
         int(row["line"]),
         visible(row["group"]),
         visible(row["query"]),
@@ -116,7 +122,7 @@ def items_of(task: str, row: Row) -> Item:
     )
 
 
-def _pair(row: Row) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _pair(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     verdict, label = str(row["verdict"]), str(row["label"])
     tags = [verdict] if verdict in ("inconsistent", "failed", "tie") else []
     tags.append("agreement" if verdict == label else "disagreement")
@@ -145,14 +151,14 @@ def _in_file_order(said: str | None, order: int) -> str | None:
     return names.get(said, said) if said else None
 
 
-def _critiques(row: Row) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _critiques(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     outcome = {"first": "win", "second": "lose"}.get(row["verdict"], str(row["verdict"]))
     critiques = zip(("critique of the judge", "reference critique"), row["responses"], strict=False)
     shown = "reference" if row["exchanged"] else "judge"
     return [("response", row["response"])], list(critiques), [outcome], [f"{shown} shown first"]
 
 
-def _candidates(row: Row) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _candidates(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     chosen = row["chosen"]["configured"]
     responses = []
     for size, index in chosen.items():
@@ -168,7 +174,7 @@ def _candidates(row: Row) -> tuple[list[Titled], list[Titled], list[str], list[s
     return responses, critiques, tags, [str(row["base"])]
 
 
-def _choice(row: Row) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _choice(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     correct, ratings = int(row["correct"]), row["ratings"]
     responses = [
         (f"{'correct' if n < correct else 'wrong'}: rated {num(ratings[n])}", text)
@@ -180,3 +186,138 @@ def _choice(row: Row) -> tuple[list[Titled], list[Titled], list[str], list[str]]
     tags = ["agreement" if right else "disagreement"]
     tags += ["failed"] if len(known) < len(ratings) else []
     return responses, [], tags, [f"{correct} correct of {len(ratings)}"]
+
+
+def _section(task: str, rows: str, results: Sequence[NamedResult]) -> str:
+    """One task on the same rows: a table of figures, a heat map, and plots of rankings."""
+    parts = [f"<h2>{esc(task)}</h2>", f'<p class="muted small">{esc(rows)}</p>']
+    parts.append(_table(results))
+    if heat := _heat(task, results):
+        parts.append(f"<h3>By group</h3>{heat}")
+    for file, found in results:
+        if systems := found.get("systems"):
+            points = [(str(s["system"]), s["reference"], s["rating"]) for s in systems]
+            plot = scatter(points, "leaderboard", "mean rating")
+            parts.append(f'<h3>{esc(_title(file, found))}</h3><div class="plot">{plot}</div>')
+    return "".join(parts)
+
+
+def _heat_cells(task: str, found: ResultFields) -> dict[str, float | None]:
+    """Column of the heat map to value."""
+    if bases := found.get("bases"):
+        return {
+            f"{base}, best of {size}": _number("grade", best["grade"])
+            for base, own in bases.items()
+            for size, best in own["best_of"].items()
+        }
+    name = MAIN_METRIC.get(task, "agreement")
+    groups = found.get("groups", {})
+    return {group: _number(name, own.get(name)) for group, own in groups.items()}
+
+
+def _table(results: Sequence[NamedResult]) -> str:
+    names = list(
+        dict.fromkeys(
+            key.removesuffix("_95")
+            for _, found in results
+            for key in found["overall"]
+            if key.endswith("_95") or key in METRICS_WITHOUT_INTERVAL
+        )
+    )
+    scales = {name: _range(results, name) for name in names}
+    body = "".join(
+        "<tr>"
+        + _name(file, found)
+        + _cell(found["overall"].get("n"), str(found["overall"].get("n", "")))
+        + "".join(_figure(found["overall"], name, scales[name]) for name in names)
+        + "</tr>"
+        for file, found in results
+    )
+    return _sortable(["judge", "n", *names], body, "")
+
+
+def _heat(task: str, results: Sequence[NamedResult]) -> str:
+    own = [_heat_cells(task, found) for _, found in results]
+    columns = list(dict.fromkeys(column for row in own for column in row))
+    known = [value for row in own for value in row.values() if value is not None]
+    if not columns or not known:
+        return ""
+    low, span = min(known), (max(known) - min(known)) or 1.0
+
+    def cell(value: float | None) -> str:
+        if value is None:
+            return _cell(None, "–")
+        level = 0.06 + 0.54 * (value - low) / span
+        return f'<td data-heat data-value="{value}" style="--level: {level:.3f}">{num(value)}</td>'
+
+    body = "".join(
+        "<tr>" + _name(file, found) + "".join(cell(row.get(c)) for c in columns) + "</tr>"
+        for (file, found), row in zip(results, own, strict=True)
+    )
+    return _sortable(["judge", *columns], body, "heat")
+
+
+def _sortable(head: Sequence[str], body: str, kind: str) -> str:
+    heads = "".join(
+        f'<th scope="col"><button type="button">{esc(name)}</button></th>' for name in head
+    )
+    return (
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _name(file: str, found: ResultFields) -> str:
+    title = _title(file, found)
+    return f'<td data-value="{esc(title)}" title="{esc(found["judge"])}">{esc(title)}</td>'
+
+
+def _title(file: str, found: ResultFields) -> str:
+    return f"{found['name']} ({file})"
+
+
+def _cell(value: Any, text: str) -> str:
+    shown = "" if value is None else f' data-value="{esc(value)}"'
+    return f"<td{shown}>{esc(text)}</td>"
+
+
+def _figure(overall: ResultFields, name: str, scale: tuple[float, float]) -> str:
+    value, low, high = _numbers(overall, name)
+    if value is None:
+        return _cell(None, "–")
+    digits = 3 if name in CORRELATION_NAMES else 2
+    if low is None or high is None:
+        return _cell(value, f"{value:.{digits}f}")
+    return (
+        f'<td data-value="{value}">{value:.{digits}f}<span>{low:.{digits}f} to {high:.{digits}f}'
+        f"</span>{_interval(value, low, high, scale)}</td>"
+    )
+
+
+def _interval(value: float, low: float, high: float, scale: tuple[float, float]) -> str:
+    start, span = scale[0], (scale[1] - scale[0]) or 1.0
+    a, b, c = (5 + (v - start) / span * (INTERVAL_WIDTH - 10) for v in (low, high, value))
+    return (
+        f'<svg width="{INTERVAL_WIDTH}" height="12" role="img" '
+        f'aria-label="from {num(low)} to {num(high)}">'
+        f'<path class="range" d="M{a:.1f} 6H{b:.1f}"/>'
+        f'<circle class="point" cx="{c:.1f}" cy="6" r="3.5"/></svg>'
+    )
+
+
+def _range(results: Sequence[NamedResult], name: str) -> tuple[float, float]:
+    found = [v for _, result in results for v in _numbers(result["overall"], name) if v is not None]
+    return (min(found), max(found)) if found else (0.0, 1.0)
+
+
+def _numbers(overall: ResultFields, name: str) -> tuple[float | None, float | None, float | None]:
+    """A figure and the ends of its interval."""
+    low, high = overall.get(f"{name}_95") or (None, None)
+    value, low, high = (_number(name, found) for found in (overall.get(name), low, high))
+    return value, low, high
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise InputError(f"a result has {str(value)[:40]!r} as its {name}: evaluate again")

@@ -1,40 +1,125 @@
 """Labelled pairs against a judge: `autoj evaluate eval-p` and `autoj evaluate pairs`.
 
-A verdict agrees only if both orders give it and it is the label (paper, section 6.1). Pairs are
-judged and written as they are read; what is kept of each is a `Kept`.
+Reads pairs in the forms of the benchmarks that publish them. A verdict agrees only if both orders
+give it and it is the label (paper, section 6.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
-from autoj_reward.conversation import ContextColumn
-from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
-from autoj_reward.evaluate.config import PairsConfig, with_view_read
-from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.labelled import LABELS
-from autoj_reward.evaluate.metrics import joint as joint_verdict
-from autoj_reward.evaluate.metrics import pointwise_verdicts
-from autoj_reward.evaluate.pair_figures import (
-    Kept,
-    Said,
-    figures,
-    keep,
-    of_comparisons,
-    of_ratings,
-    of_sections,
+from pydantic import Field
+
+from autoj_reward.config import JudgeConfig, View
+from autoj_reward.conversation import NOTHING, Context, ContextColumn
+from autoj_reward.errors import ConfigError, did_you_mean
+from autoj_reward.evaluate.agreement import (
+    count_markup,
+    pointwise_verdicts,
+    verdict_probabilities,
 )
-from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
-from autoj_reward.evaluate.rows import Measured, choice, read_answers
-from autoj_reward.models import context_asked, ratings_tie
-from autoj_reward.models.unused import load_run
-from autoj_reward.types import Candidate, Contest, JudgeInput, Judgement, Verdict
+from autoj_reward.evaluate.ask import ask_each, joint, rate_candidates, require_protocol
+from autoj_reward.evaluate.labelled import LABELS, Compared, compared
+from autoj_reward.evaluate.pair_metrics import (
+    JudgedPair,
+    PairVerdicts,
+    comparison_metrics,
+    pair_metrics,
+    rating_metrics,
+    section_scores,
+)
+from autoj_reward.evaluate.rows import (
+    NAMING,
+    Fields,
+    MeasuredRows,
+    Unique,
+    choice,
+    group,
+    measured,
+    read_answers,
+    row_id,
+    strictly,
+)
+from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
+from autoj_reward.evaluate.statistics import ResultFields
+from autoj_reward.formats.schema import load_format
+from autoj_reward.io.checks import context, text
+from autoj_reward.io.files import text_digest
+from autoj_reward.models import context_asked, critiques_of, ratings_tie
+from autoj_reward.questions.race import Ask
+from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
-Done = Callable[[Pair, Said], None]
+
+class PairsConfig(EvaluateConfig):
+    """Config of the evaluations on labelled pairs: Eval-P, RewardBench, JudgeBench, LLMBar."""
+
+    protocol: Literal["pairwise", "pointwise"] = "pairwise"
+    """`pairwise` compares the two responses in both orders; `pointwise` rates each alone."""
+    view: View = "expected"
+    """The number that `pointwise` compares."""
+    tie_threshold: float | None = Field(None, ge=0)
+    """The largest difference that is a tie for `pointwise`; null: the one that the judge compares
+    by, if it does by ratings, else 0. Search it on other rows, never on those that are measured."""
+    repeats: int = Field(1, ge=1, le=16)
+    """How often each comparison is asked, for its stability under repetition."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the data by context field of the judge's format, where it has another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two responses with the label FIRST, SECOND or TIE; group: what metrics are reported by.
+
+    fields: those of the row that name it, to check files of answers against. context: of the row,
+    for a judge that shows it.
+    """
+
+    line: int
+    query: str
+    responses: tuple[str, str]
+    label: Verdict
+    group: str
+    id: str | int | None
+    fields: Fields
+    context: Context = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class PairForm:
+    """Fields of a row in one benchmark's form. label: what its values mean; without, the first
+    response is the better one. group: the field, `scenario` for the group of the scenario; without,
+    the row's own `subset`, if it has one."""
+
+    query: str
+    responses: tuple[str, str]
+    label: dict[Any, Verdict] | None
+    group: str = ""
+    id: str = "id"
+
+
+FORMS = {
+    "eval-p": PairForm("prompt", ("response 1", "response 2"), dict(enumerate(LABELS)), "scenario"),
+    "rewardbench": PairForm("prompt", ("chosen", "rejected"), None, "subset"),
+    "judgebench": PairForm(
+        "question",
+        ("response_A", "response_B"),
+        {"A>B": Verdict.FIRST, "B>A": Verdict.SECOND, "A=B": Verdict.TIE},
+        "source",
+        "pair_id",
+    ),
+    "llmbar": PairForm("input", ("output_1", "output_2"), {1: Verdict.FIRST, 2: Verdict.SECOND}),
+}
+LABELLED = "labelled"
+"""Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
+PairAnswer = tuple[PairVerdicts, Sequence[Judgement]]
+"""Verdicts on a pair, and the judgements of the first round; none where verdicts come from a
+file."""
+PairDone = Callable[[Pair, PairAnswer], None]
+PairQuestion = Callable[[Ask, Pair], Awaitable[tuple[PairAnswer, list[Judgement]]]]
 
 
 def eval_p(
@@ -46,47 +131,114 @@ def eval_p(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Eval-P: agreement and consistency by group (paper, Table 1 and Figure 4)."""
-    checked = load_run(PairsConfig, config, sets, strict)
-    require_own(result, checked, config, data, verdicts, swapped_verdicts)
-    checked = with_view_read(checked)
+    """Measure agreement and consistency on Eval-P by group (paper, Table 1 and Figure 4)."""
+    read = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
+    checked, files = open_run(PairsConfig, config, sets, strict, result, **read)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
-        return _judged("eval-p", data, result, checked)
+        return _run_judge("eval-p", checked, files)
     if checked.sample is not None:
         raise ConfigError("sample: verdicts from a file are measured on all rows; drop it")
-    pairs = read_pairs(data, "eval-p", _asked(checked))
-    said = read_verdicts(verdicts, data, pairs)
+    pairs = read_pairs(data, "eval-p", _context_fields(checked))
+    found = read_verdicts(verdicts, data, pairs)
     other = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
-    sources = {"data": data, "verdicts": verdicts}
-    sources |= {"swapped_verdicts": swapped_verdicts} if swapped_verdicts else {}
 
-    def given(done: Done) -> None:
-        for pair, one, two in zip(pairs, said, other or repeat(None), strict=False):
-            shown = (one, two) if two else None
-            done(pair, Said(joint_verdict(*shown) if shown else one, shown))
+    def recall(done: PairDone) -> ResultFields:
+        for pair, one, two in zip(pairs, found, other or repeat(None), strict=False):
+            orders = (one, two) if two else None
+            both = [Judgement.of_verdict(verdict) for verdict in orders or (one,)]
+            done(pair, (PairVerdicts(joint(both).verdict, orders), ()))
+        return {}
 
-    return _measure("eval-p", sources, given, lambda rows: {}, result, checked, verdicts)
+    metrics = partial(pair_metrics, draws=checked.draws)
+    return _run("eval-p", checked, files, verdicts, recall, metrics)
 
 
 def pairs(
     data: str, form: str, result: str, config: str | None, sets: Sequence[str], strict: bool
 ) -> int:
-    """Labelled pairs in another benchmark's form."""
-    checked = load_run(PairsConfig, config, sets, strict)
-    require_own(result, checked, config, data)
-    checked = with_view_read(checked)
-    return _judged(form, data, result, checked)
+    """Measure agreement and consistency on pairs in another benchmark's form."""
+    checked, files = open_run(PairsConfig, config, sets, strict, result, data=data)
+    return _run_judge(form, checked, files)
 
 
-def _asked(config: PairsConfig) -> tuple[ContextColumn, ...]:
-    kind = "pairwise" if config.protocol == "pairwise" else "single"
-    return context_asked(config.judge, config.columns, kind)
+def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
+    is_compared = config.protocol == "pairwise"
+    if not is_compared:
+        config = config.rating_by(config.view)
+    if config.tie_threshold is None:
+        within = ratings_tie(config.judge) or 0.0
+        config = config.model_copy(update={"tie_threshold": within})
+    every = read_pairs(files.sources["data"], form, _context_fields(config))
+    rows = every.drawn(config.sample, config.seed)
+    require_protocol(config.judge, "pairwise" if is_compared else "single")
+
+    def metrics(judged: Sequence[JudgedPair]) -> ResultFields:
+        found = pair_metrics(judged, config.draws)
+        found |= comparison_metrics(judged) if is_compared else rating_metrics(judged)
+        if form == "rewardbench":
+            found["sections"] = section_scores(judged, config.draws)
+        return found
+
+    question = _comparison(config) if is_compared else _rating(config)
+    each = 2 * (config.repeats if is_compared else critiques_of(config.judge))
+    label, view = ("comparing", None) if is_compared else ("rating", config.view)
+
+    def answer(done: PairDone) -> ResultFields:
+        judge, journal = config.judge, files.journal
+        cost = ask_each(judge, journal, rows, question, done, label, lambda _pair: each, view=view)
+        return {"cost": cost.fields()}
+
+    return _run(form, config, files, config.judge, answer, metrics)
 
 
-def read_verdicts(source: str, data: str, pairs: Measured[Pair]) -> Measured[Verdict]:
-    """Verdicts of a file in the authors' form, `{"output": 0}` a row: 0 first, 1 second, 2 tie.
+def _run(
+    form: str,
+    config: PairsConfig,
+    files: RunFiles,
+    judge: JudgeConfig | str,
+    answer: Callable[[PairDone], ResultFields],
+    metrics: Callable[[Sequence[JudgedPair]], ResultFields],
+) -> int:
+    return run_task(
+        Task(form, config, files, [judge], answer, judged_pair, metrics, _show, _record)
+    )
+
+
+def read_pairs(source: str, form: str, asked: Sequence[ContextColumn] = ()) -> MeasuredRows[Pair]:
+    """Return the pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
+
+    RewardBench's chosen response stands first, which both orders of a comparison make up for.
+    Bad rows of `labelled`, of which published files have some, are named and left out; otherwise
+    raises InputError naming every bad row: missing fields, unknown labels and scenarios, ids that
+    stand twice. ConfigError for an unknown form.
+    """
+    if form == LABELLED:
+        rows = compared(source, load_format("autoj-en"))
+        return measured(rows.mapped(_labelled_pair), strict=False)
+    if form not in FORMS:
+        names = [*FORMS, LABELLED]
+        raise ConfigError(
+            f"--format {form!r} is unknown{did_you_mean(form, names)} (known: {', '.join(names)})"
+        )
+    seen, known = Unique(), FORMS[form]
+
+    def build(line: int, row: Fields) -> Pair:
+        first, second = (text(row, name) for name in known.responses)
+        label = choice(row, "label", known.label) if known.label else Verdict.FIRST
+        seen.check(line, known.id, name := row_id(row, known.id))
+        kept = {key: value for key, value in row.items() if key in NAMING}
+        query = text(row, known.query, blank=False)
+        about, title = context(row, asked), _group(row, known.group)
+        return Pair(line, query, (first, second), label, title, name, kept, about)
+
+    return measured(strictly(source, build))
+
+
+def read_verdicts(source: str, data: str, pairs: MeasuredRows[Pair]) -> MeasuredRows[Verdict]:
+    """Return verdicts of a file in the authors' form, `{"output": 0}` a row: 0 first, 1 second, 2
+    tie.
 
     In the file of the swapped order, 0 names the response that stands first there. InputError as
     for `read_answers`.
@@ -96,87 +248,70 @@ def read_verdicts(source: str, data: str, pairs: Measured[Pair]) -> Measured[Ver
     return read_answers(source, data, fields, lambda row: choice(row, "output", options))
 
 
-def compare_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Done) -> None:
-    """Every pair compared in both orders, `repeats` times; the first time counts."""
+def _comparison(config: PairsConfig) -> PairQuestion:
+    """A pair compared in both orders, `repeats` times; the first time counts."""
 
-    def inputs(pair: Pair) -> list[JudgeInput]:
+    async def compare(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
         contest = Contest(pair.query, *pair.responses, pair.context)
-        return [item for k in range(config.repeats) for item in contest.inputs(True, k)]
+        found = await ask([i for k in range(config.repeats) for i in contest.inputs(True, k)])
+        rounds = tuple(joint(found[n : n + 2]).verdict for n in range(0, len(found), 2))
+        first, second = counted = found[:2]
+        read = map(verdict_probabilities, counted, (pair.label, pair.label.swapped()))
+        probabilities = tuple(one for one in read if one)
+        orders = (first.verdict, second.verdict)
+        return (PairVerdicts(rounds[0], orders, rounds, probabilities), counted), counted
 
-    def told(pair: Pair, found: list[Judgement]) -> None:
-        said = tuple(joint(found[n : n + 2]).verdict for n in range(0, len(found), 2))
-        first, second = found[:2]
-        shown = (first.verdict, second.verdict)
-        done(pair, Said(said[0], shown, (first, second), said))
-
-    asked, total = ((pair, inputs(pair)) for pair in pairs), 2 * config.repeats * len(pairs)
-    judge_each(config.judge, journal_path(config, result), asked, told, "comparing", total)
+    return compare
 
 
-def rate_pairs(pairs: Measured[Pair], config: PairsConfig, result: str, done: Done) -> None:
+def _rating(config: PairsConfig) -> PairQuestion:
     """Each response rated alone; a tie if the two are at most `tie_threshold` apart."""
+    critiques = critiques_of(config.judge)
 
-    def sides(pair: Pair) -> list[Candidate]:
-        return [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-
-    def told(pair: Pair, found: list[Judgement]) -> None:
+    async def rate_both(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
+        sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
+        found = await rate_candidates(ask, sides, critiques, config.view)
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)
-        done(pair, Said(verdict, judgements=tuple(found), gap=gap))
+        return (PairVerdicts(verdict, gap=gap), found), found
 
-    asked, journal = ((pair, sides(pair)) for pair in pairs), journal_path(config, result)
-    rate_each(config.judge, journal, asked, told, "rating", 2 * len(pairs), config.view)
-
-
-def _judged(task: str, data: str, result: str, config: PairsConfig) -> int:
-    if config.tie_threshold is None:
-        within = ratings_tie(config.judge) or 0.0
-        config = config.model_copy(update={"tie_threshold": within})
-    rows = read_pairs(data, task, _asked(config)).drawn(config.sample, config.seed)
-    compared = config.protocol == "pairwise"
-    require_protocol(config.judge, "pairwise" if compared else "single")
-    ask, extra = (compare_pairs, of_comparisons) if compared else (rate_pairs, of_ratings)
-
-    def asked(done: Done) -> None:
-        ask(rows, config, result, done)
-
-    return _measure(task, {"data": data}, asked, extra, result, config, None)
+    return rate_both
 
 
-def _measure(
-    task: str,
-    sources: dict[str, str],
-    tell: Callable[[Done], None],
-    extra: Callable[[Sequence[Kept]], Figures],
-    result: str,
-    config: PairsConfig,
-    verdicts: str | None,
-) -> int:
-    """tell: tells of every pair what was said, in order, and each is written then."""
-    rows: list[Kept] = []
-    cost = Cost()
-    with writing_rows(result, verdicts or config.judge) as file:
-
-        def done(pair: Pair, said: Said) -> None:
-            file.line(_row(pair, said))
-            cost.add(said.judgements)
-            rows.append(keep(pair, said))
-
-        tell(done)
-        content = figures(rows, extra(rows), config.draws)
-        if task == "rewardbench":
-            content["sections"] = of_sections(rows, config.draws)
-        if verdicts is None:
-            content["cost"] = cost.figures()
-    save(result, task, config, verdicts or config.judge, sources, content)
-    _tell(content)
-    print(f"result: {result}")
-    return 0
+def judged_pair(pair: Pair, answer: PairAnswer) -> JudgedPair:
+    """Return what the metrics need of a pair and of its verdicts."""
+    first, second = pair.responses
+    return JudgedPair(
+        text_digest(pair.query),
+        pair.group,
+        pair.label,
+        (len(first), len(second)),
+        (count_markup(first), count_markup(second)),
+        answer[0],
+    )
 
 
-def _row(pair: Pair, said: Said) -> dict[str, Any]:
+def _context_fields(config: PairsConfig) -> tuple[ContextColumn, ...]:
+    kind = "pairwise" if config.protocol == "pairwise" else "single"
+    return context_asked(config.judge, config.columns, kind)
+
+
+def _labelled_pair(row: Compared) -> Pair:
+    return Pair(row.line, row.query, row.responses, row.label, "all", None, {})
+
+
+def _group(row: Fields, field: str) -> str:
+    if field == "scenario":
+        return group(row)
+    if field:
+        return text(row, field, blank=False)
+    return text(row, "subset") if "subset" in row else "all"
+
+
+def _record(pair: Pair, answer: PairAnswer) -> dict[str, Any]:
     """A judged pair as the leaderboard's browser shows it."""
+    verdicts, judgements = answer
     return {
         "line": pair.line,
         "id": pair.id,
@@ -184,9 +319,9 @@ def _row(pair: Pair, said: Said) -> dict[str, Any]:
         "query": pair.query,
         "responses": pair.responses,
         "label": pair.label,
-        "verdict": said.joint,
-        "agrees": said.joint is pair.label,
-        "orders": said.shown or (),
+        "verdict": verdicts.joint,
+        "agrees": verdicts.joint is pair.label,
+        "orders": verdicts.orders or (),
         "judgements": [
             {
                 "outcome": j.outcome,
@@ -197,15 +332,15 @@ def _row(pair: Pair, said: Said) -> dict[str, Any]:
                 "forced": j.forced,
                 "flags": j.flags,
             }
-            for j in said.judgements
+            for j in judgements
         ],
     }
 
 
-def _tell(content: Figures) -> None:
+def _show(fields: ResultFields) -> None:
     print(f"{'group':<24}{'n':>6}{'agreement':>11}{'consistency':>13}")
-    for name, own in [*content["groups"].items(), ("overall", content["overall"])]:
+    for name, own in [*fields["groups"].items(), ("overall", fields["overall"])]:
         same = "-" if own["consistency"] is None else f"{own['consistency']:.2f}"
         print(f"{name[:23]:<24}{own['n']:>6}{own['agreement']:>11.2f}{same:>13}")
-    for name, own in content.get("sections", {}).items():
+    for name, own in fields.get("sections", {}).items():
         print(f"{'section ' + name:<24}{own['n']:>6}{own['score']:>11.2f}")

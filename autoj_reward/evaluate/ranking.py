@@ -1,38 +1,74 @@
 """Systems ranked by a judge against a leaderboard: `autoj evaluate ranking`.
 
-The mean rating of each system's outputs beside a column of the leaderboard (paper, section 6.4 and
-Table 23). The same from a table of both columns, without a judge.
+Correlates the mean rating of each system's outputs with a column of the leaderboard (paper, section
+6.4 and Table 23), or the two columns of a table, without a judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from autoj_reward.errors import ConfigError, EngineUnavailable
+from autoj_reward.config import JudgeConfig, View
+from autoj_reward.errors import ConfigError, EngineUnavailable, InputError
 from autoj_reward.evaluate.ask import rate_each, require_protocol
-from autoj_reward.evaluate.config import RankingConfig, with_view_read
-from autoj_reward.evaluate.intervals import Draws, Figures, Indices, mean, share
-from autoj_reward.evaluate.metrics import Correlation, correlation, kendall, pearson, spearman
-from autoj_reward.evaluate.results import Cost, beside, claimed, journal_path, require_own, save
-from autoj_reward.evaluate.rows import drawn
-from autoj_reward.evaluate.systems import Standing, read_leaderboard, read_outputs, read_table
+from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict
+from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
+from autoj_reward.evaluate.statistics import (
+    Array,
+    Correlation,
+    Draws,
+    Indices,
+    ResultFields,
+    Scores,
+    correlation,
+    kendall,
+    mean,
+    pearson,
+    share,
+    spearman,
+)
+from autoj_reward.io import checks as check
 from autoj_reward.io.chart import scatter
-from autoj_reward.io.files import write_text
-from autoj_reward.models.unused import load_run
-from autoj_reward.types import Candidate, Judgement
+from autoj_reward.io.checks import BadField, text
+from autoj_reward.types import Candidate
 
 CORRELATIONS: dict[str, Correlation] = {
     "spearman": spearman,
     "pearson": pearson,
     "kendall": kendall,
 }
-Ratings = NDArray[np.float64]
-"""[systems, instructions]; NaN where the judge abstained."""
+OUTPUT_SUFFIXES = (".jsonl", ".json", ".jsonl.gz")
+RATING_COLUMN, REFERENCE_COLUMN = "rating", "win_rate"
+"""Columns of a table; a table of three columns has them in this order, whatever their names."""
+
+
+class RankingConfig(EvaluateConfig):
+    """Config of the ranking of systems. `sample`: instructions drawn, the same for every system."""
+
+    view: View = "rating"
+    """The number that is averaged."""
+    column: str = "win_rate"
+    """The leaderboard's column to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSystem:
+    """A system, the judge's mean rating of it, and its figure on the leaderboard."""
+
+    system: str
+    rating: float
+    reference: float
+
+
+RatingsDone = Callable[[str, Scores], None]
 
 
 def ranking(
@@ -44,84 +80,209 @@ def ranking(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Correlation of a judge's ranking of systems with a leaderboard's."""
-    checked = load_run(RankingConfig, config, sets, strict)
-    require_own(result, checked, config, data, leaderboard, table)
-    checked = with_view_read(checked)
-    with claimed(result, table or checked.judge):
-        return _ranked(checked, data, leaderboard, table, result)
-
-
-def _ranked(
-    checked: RankingConfig,
-    data: str | None,
-    leaderboard: str | None,
-    table: str | None,
-    result: str,
-) -> int:
-    intervals = checked.draws
+    """Measure the correlation of a judge's ranking of systems with a leaderboard's."""
+    read = {"data": data, "leaderboard": leaderboard, "table": table}
+    checked, files = open_run(RankingConfig, config, sets, strict, result, **read)
     if table is not None and data is None and leaderboard is None:
-        standings = read_table(table)
-        content = figures(standings, intervals)
-        return _finish(result, checked, table, {"table": table}, content, standings)
+        systems = read_table(table)
+        found = system_metrics(systems, checked.draws)
+        return _run(checked, files, table, lambda _done: {}, lambda _rows: found)
     if data is None or leaderboard is None or table is not None:
         raise ConfigError("name either --table, or both --data and --leaderboard")
-    outputs = read_outputs(data)
-    known = read_leaderboard(leaderboard, checked.column, outputs)
+    checked = checked.rating_by(checked.view)
+    outputs = read_system_outputs(data)
+    reference = read_leaderboard(leaderboard, checked.column, outputs)
     require_protocol(checked.judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
-    ratings, cost = rate(outputs, instructions, checked, result)
-    means = {name: mean(own) for name, own in zip(outputs, ratings, strict=True)}
+
+    def candidates(instruction: str) -> list[Candidate]:
+        # All systems of an instruction together: they share its prefix in the judge's cache.
+        return [Candidate(instruction, own[instruction]) for own in outputs.values()]
+
+    def answer(done: RatingsDone) -> ResultFields:
+        judge, view, label = checked.judge, checked.view, "rating systems"
+        cost = rate_each(judge, files.journal, instructions, candidates, done, label, view)
+        return {"instructions": len(instructions), "cost": cost.fields()}
+
+    def metrics(rows: Sequence[Scores]) -> ResultFields:
+        return rated_system_metrics(
+            dict(zip(outputs, np.array(rows, dtype=float).T, strict=True)), reference, checked
+        )
+
+    return _run(checked, files, checked.judge, answer, metrics)
+
+
+def _run(
+    config: RankingConfig,
+    files: RunFiles,
+    judge: JudgeConfig | str,
+    answer: Callable[[RatingsDone], ResultFields],
+    metrics: Callable[[Sequence[Scores]], ResultFields],
+) -> int:
+    def keep(_instruction: str, ratings: Scores) -> Scores:
+        return ratings
+
+    return run_task(
+        Task("ranking", config, files, [judge], answer, keep, metrics, _show, plot=_plot)
+    )
+
+
+def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
+    """Return instruction to output of every system.
+
+    The folder has one file a system: rows of `instruction`, `output` and `generator`, which names
+    the system.
+
+    InputError names the row that is bad or stands twice, a file of two systems, a second file of
+    one, and the instruction that a system lacks or has over the first one.
+    """
+    paths = sorted(p for p in Path(folder).glob("*") if p.name.endswith(OUTPUT_SUFFIXES))
+    if not paths:
+        raise InputError(
+            f"{folder}: no file of outputs there; give one {OUTPUT_SUFFIXES[0]} a system"
+        )
+    found: dict[str, dict[str, str]] = {}
+    files: dict[str, Path] = {}
+    for path in paths:
+        system, outputs = _read_system(path)
+        if system in found:
+            raise InputError(f"{path}: outputs of {system!r}, as in {files[system]}: keep one")
+        found[system], files[system] = outputs, path
+    first, *others = found
+    for system in others:
+        for there, lacking in ((first, system), (system, first)):
+            if missing := found[there].keys() - found[lacking].keys():
+                raise InputError(
+                    f"{files[lacking]}: {len(missing)} instructions of {there} are missing, for "
+                    f"example {check.show(min(missing))}: give every system the same instructions"
+                )
+    return {system: {text: found[system][text] for text in found[first]} for system in found}
+
+
+def read_leaderboard(path: str, column: str, systems: Iterable[str]) -> dict[str, float]:
+    """Return a column of a CSV leaderboard, whose first column names the system.
+
+    InputError for systems that it lacks, all named; for a missing column and a bad number.
+    """
+    header, rows = _read_csv(path)
+    if column not in header[1:]:
+        raise InputError(f"{path}: no column {column!r}; its columns are {', '.join(header[1:])}")
+    cells = {row[0]: (line, row[header.index(column)]) for line, row in rows}
+    if missing := [name for name in systems if name not in cells]:
+        raise InputError(
+            f"{path}: no row for {', '.join(missing)}: add them, or take their outputs away"
+        )
+    return {name: _number(path, *cells[name], column) for name in systems}
+
+
+def read_table(path: str) -> tuple[RankedSystem, ...]:
+    """Return the systems of a CSV with the columns `rating` and `win_rate`, or of just three
+    columns: system, the judge's rating, the leaderboard's figure. InputError names the bad row."""
+    header, rows = _read_csv(path)
+    named = {RATING_COLUMN, REFERENCE_COLUMN} <= set(header)
+    if not named and len(header) != 3:
+        raise InputError(
+            f"{path}: columns {', '.join(header)}: name two of them {RATING_COLUMN} and "
+            f"{REFERENCE_COLUMN}, or keep three: system, rating, leaderboard"
+        )
+    places = (header.index(RATING_COLUMN), header.index(REFERENCE_COLUMN)) if named else (1, 2)
+    return tuple(
+        RankedSystem(row[0], *(_number(path, line, row[at], header[at]) for at in places))
+        for line, row in rows
+    )
+
+
+def _read_system(path: Path) -> tuple[str, dict[str, str]]:
+    seen, systems = Unique(), dict[str, int]()
+
+    def build(line: int, row: Fields) -> tuple[str, str]:
+        instruction = text(row, "instruction", blank=False)
+        seen.check(line, "instruction", instruction)
+        system = text(row, "generator", blank=False)
+        systems.setdefault(system, line)
+        if len(systems) > 1:
+            first = next(iter(systems))
+            raise BadField("generator", f"{check.show(system)} in a file of {check.show(first)}")
+        return instruction, text(row, "output")
+
+    rows = read_strict(str(path), build)
+    return next(iter(systems)), dict(rows)
+
+
+def _read_csv(path: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header, and line number and cells of each row; systems stand in the first column."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as CSV: {error}") from error
+    if len(lines) < 2:
+        raise InputError(f"{path}: a header and a row for each system are needed")
+    (_, header), *rows = lines
+    header = [cell.strip() for cell in header]
+    if len(header) > 1 and all(_is_number(cell) for cell in header[1:]):
+        raise InputError(
+            f"{path}:1: numbers where the names of the columns should be: add a header"
+        )
+    seen: dict[str, int] = {}
+    for line, row in rows:
+        if len(row) != len(header):
+            raise InputError(f"{path}:{line}: {len(row)} cells under {len(header)} columns")
+        if (first := seen.setdefault(row[0], line)) != line:
+            raise InputError(f"{path}:{line}: {row[0]!r} is also the system of line {first}")
+    return header, rows
+
+
+def _number(path: str, line: int, cell: str, column: str) -> float:
+    if not _is_number(cell):
+        raise InputError(f"{path}:{line}: column {column!r}: {cell!r} is no finite number")
+    return float(cell)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def rated_system_metrics(
+    ratings: Mapping[str, Array], reference: Mapping[str, float], config: RankingConfig
+) -> ResultFields:
+    """Return the metrics of rated systems, with intervals over systems and over instructions.
+
+    ratings: by system, those of its output to each instruction; nan where the judge abstained.
+    EngineUnavailable for a system without any.
+    """
+    draws, means = config.draws, {name: mean(own) for name, own in ratings.items()}
     if silent := [name for name, rating in means.items() if rating is None]:
         raise EngineUnavailable(
-            f"the judge gave no {checked.view} for any output of {', '.join(silent)}: see the "
+            f"the judge gave no {config.view} for any output of {', '.join(silent)}: see the "
             "reasons in the journal, or choose another view"
         )
-    standings = tuple(
-        Standing(name, rating, known[name]) for name, rating in means.items() if rating is not None
-    )
-    content = figures(standings, intervals)
-    content["instructions"] = len(instructions)
-    content["over_instructions"] = over_instructions(ratings, standings, intervals)
-    _add_own_intervals(content["systems"], outputs, ratings, intervals)
-    content["cost"] = cost.figures()
-    sources = {"data": data, "leaderboard": leaderboard}
-    return _finish(result, checked, None, sources, content, standings)
+    systems = [
+        RankedSystem(name, rating, reference[name])
+        for name, rating in means.items()
+        if rating is not None
+    ]
+    found = system_metrics(systems, draws)
+    for row in found["systems"]:
+        own = ratings[row["system"]]
+        row |= draws.number("rating", share(own), range(len(own)))
+        row["abstained"] = int(np.isnan(own).sum())
+    found["over_instructions"] = over_instructions(ratings, reference, draws)
+    return found
 
 
-def rate(
-    outputs: dict[str, dict[str, str]],
-    instructions: Sequence[str],
-    config: RankingConfig,
-    result: str,
-) -> tuple[Ratings, Cost]:
-    """The rating of every system on every instruction; of a judgement nothing else is kept."""
-    ratings = np.full((len(outputs), len(instructions)), np.nan)
-    cost = Cost()
-
-    def done(place: int, found: list[Judgement]) -> None:
-        values = (judgement.view(config.view) for judgement in found)
-        ratings[:, place] = [np.nan if value is None else value for value in values]
-        cost.add(found)
-
-    # All systems of an instruction together: they share its prefix in the judge's cache.
-    asked = (
-        (place, [Candidate(text, own[text]) for own in outputs.values()])
-        for place, text in enumerate(instructions)
-    )
-    journal = journal_path(config, result)
-    rate_each(config.judge, journal, asked, done, "rating systems", ratings.size, config.view)
-    return ratings, cost
-
-
-def figures(standings: Sequence[Standing], intervals: Draws) -> Figures:
-    """Correlations with intervals over systems, and where the two rankings differ."""
-    own = [s.rating for s in standings]
-    theirs = [s.reference for s in standings]
-    names = [s.system for s in standings]
-    overall: Figures = {"n": len(standings)}
+def system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultFields:
+    """Return correlations with intervals over systems, and where the two rankings differ."""
+    own = [s.rating for s in systems]
+    theirs = [s.reference for s in systems]
+    names = [s.system for s in systems]
+    overall: ResultFields = {"n": len(systems)}
     for name, measure in CORRELATIONS.items():
-        overall |= intervals.number(name, correlation(measure, own, theirs), names)
+        overall |= draws.number(name, correlation(measure, own, theirs), names)
     ranks, references = (_ranks(values) for values in (own, theirs))
     rows: list[dict[str, Any]] = [
         {
@@ -132,7 +293,7 @@ def figures(standings: Sequence[Standing], intervals: Draws) -> Figures:
             "rank": ranks[i],
             "difference": ranks[i] - references[i],
         }
-        for i, s in enumerate(standings)
+        for i, s in enumerate(systems)
     ]
     rows.sort(key=lambda row: row["reference_rank"])
     moved = [abs(row["difference"]) for row in rows]
@@ -141,32 +302,21 @@ def figures(standings: Sequence[Standing], intervals: Draws) -> Figures:
     return {"overall": overall, "systems": rows}
 
 
-def over_instructions(ratings: Ratings, standings: Sequence[Standing], intervals: Draws) -> Figures:
-    """The same correlations with intervals over instructions: these systems, other questions."""
-    theirs = [s.reference for s in standings]
-    found: Figures = {}
+def over_instructions(
+    ratings: Mapping[str, Array], reference: Mapping[str, float], draws: Draws
+) -> ResultFields:
+    """Return the same correlations with intervals over instructions: these systems, other
+    questions."""
+    table, theirs = np.array(list(ratings.values())), [reference[name] for name in ratings]
+    found: ResultFields = {}
     for name, measure in CORRELATIONS.items():
 
         def statistic(rows: Indices, measure: Correlation = measure) -> float | None:
-            means = [mean(own) for own in ratings[:, rows]]
+            means = [mean(own) for own in table[:, rows]]
             return None if None in means else measure(means, theirs)  # type: ignore[arg-type]
 
-        found |= intervals.number(name, statistic, range(ratings.shape[1]))
+        found |= draws.number(name, statistic, range(table.shape[1]))
     return found
-
-
-def _add_own_intervals(
-    rows: list[dict[str, Any]],
-    systems: dict[str, dict[str, str]],
-    ratings: Ratings,
-    intervals: Draws,
-) -> None:
-    """Each system's mean rating with its interval, and how many outputs got none."""
-    places = {name: i for i, name in enumerate(systems)}
-    for row in rows:
-        own = ratings[places[row["system"]]]
-        row |= intervals.number("rating", share(own), range(len(own)))
-        row["abstained"] = int(np.isnan(own).sum())
 
 
 def _ranks(values: Sequence[float]) -> list[int]:
@@ -174,27 +324,19 @@ def _ranks(values: Sequence[float]) -> list[int]:
     return [int(rank) for rank in rankdata([-value for value in values], method="min")]
 
 
-def _finish(
-    result: str,
-    config: RankingConfig,
-    judged: str | None,
-    sources: dict[str, str],
-    content: Figures,
-    standings: Sequence[Standing],
-) -> int:
-    plot = beside(result, ".svg")
-    points = [(s.system, s.reference, s.rating) for s in standings]
-    write_text(plot, scatter(points, "leaderboard", "mean rating"))
-    save(result, "ranking", config, judged or config.judge, sources, content)
-    overall = content["overall"]
+def _plot(fields: ResultFields) -> str:
+    points = [(s["system"], s["reference"], s["rating"]) for s in fields["systems"]]
+    return scatter(points, "leaderboard", "mean rating")
+
+
+def _show(fields: ResultFields) -> None:
+    overall = fields["overall"]
     print(f"{'system':<34}{'rating':>8}{'leaderboard':>13}{'ranks':>9}{'diff':>6}")
-    for row in content["systems"]:
+    for row in fields["systems"]:
         ranks = f"{row['rank']} / {row['reference_rank']}"
         print(
             f"{row['system'][:33]:<34}{row['rating']:>8.3f}{row['reference']:>13.2f}{ranks:>9}"
             f"{row['difference']:>+6d}"
         )
-    said = [f"{name} {overall[name]:.3f}" for name in CORRELATIONS if overall[name] is not None]
-    print(f"{overall['n']} systems: {', '.join(said) or 'no correlation is defined'}")
-    print(f"result: {result}, plot: {plot}")
-    return 0
+    shown = [f"{name} {overall[name]:.3f}" for name in CORRELATIONS if overall[name] is not None]
+    print(f"{overall['n']} systems: {', '.join(shown) or 'no correlation is defined'}")

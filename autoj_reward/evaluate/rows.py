@@ -39,16 +39,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]:
-    """A record of every row. InputError names every bad row with line, field and value."""
+    """Return a record of every row. InputError names every bad row with line, field and value."""
     rows = gathered(strictly(source, build))
     require_clean(rows)
     return rows.rows
 
 
-class Measured(Generic[T]):
+class MeasuredRows(Generic[T]):
     """The rows that are measured, read anew each time, so that none needs to be kept.
 
-    read: begins to read them. places: those of the rows that are measured.
+    read: reads all rows from the first. places: those of the rows that are measured, from 0.
     """
 
     def __init__(self, read: Callable[[], Iterable[T]], places: Collection[int]) -> None:
@@ -60,22 +60,24 @@ class Measured(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return (row for at, row in enumerate(self._read()) if at in self._places)
 
-    def drawn(self, sample: int | None, seed: int) -> Measured[T]:
-        """All, or `sample` of them drawn with the seed, in their order."""
+    def drawn(self, sample: int | None, seed: int) -> MeasuredRows[T]:
+        """Return all, or `sample` of them drawn with the seed, in their order."""
         if sample is None:
             return self
-        return Measured(self._read, frozenset(drawn(sorted(self._places), sample, seed)))
+        return MeasuredRows(self._read, frozenset(drawn(sorted(self._places), sample, seed)))
 
 
-def measured(rows: Stream[T], strict: bool = True) -> Measured[T]:
-    """Every usable row of a stream. All are read once before, to count them and to find the bad
-    ones: with strict, InputError names every one; else they are named and left out, and InputError
-    says if none is left."""
-    return Measured(rows.usable, range(counted(rows, strict)))
+def measured(rows: Stream[T], strict: bool = True) -> MeasuredRows[T]:
+    """Return every usable row of a stream.
+
+    All are read once before, to count them and to find the bad ones: with strict, InputError names
+    every one; else they are named and left out, and InputError says if none is left.
+    """
+    return MeasuredRows(rows.usable, range(count_rows(rows, strict)))
 
 
-def counted(rows: Stream[T], strict: bool = True, size: Callable[[T], int] = as_one) -> int:
-    """The sizes of all usable rows together; InputError as of `measured`."""
+def count_rows(rows: Stream[T], strict: bool = True, size: Callable[[T], int] = as_one) -> int:
+    """Return the sum of the sizes of all usable rows; InputError as of `measured`."""
     count = 0
 
     def add(row: T) -> None:
@@ -87,12 +89,12 @@ def counted(rows: Stream[T], strict: bool = True, size: Callable[[T], int] = as_
 
 
 def strictly(source: str, build: Callable[[int, Fields], T]) -> Stream[T]:
-    """The records of a source whose rows are objects with text for keys."""
+    """Return the records of a source whose rows are objects with text for keys."""
     return Stream(source, lambda line, value: build(line, check.own_fields(value)))
 
 
-def texts(row: Fields, field: str) -> tuple[str, ...]:
-    """A required list of one text or more."""
+def text_list(row: Fields, field: str) -> tuple[str, ...]:
+    """Return a required list of one text or more."""
     value = row.get(field)
     if not isinstance(value, list) or not value:
         raise BadField(field, f"{check.show(value)} is no list of one text or more")
@@ -101,7 +103,7 @@ def texts(row: Fields, field: str) -> tuple[str, ...]:
 
 
 def group(row: Fields) -> str:
-    """The title of the group of the row's scenario, under any of its names."""
+    """Return the title of the group of the row's scenario, which may have any of its names."""
     name = text(row, "scenario")
     if name not in _KNOWN:
         raise BadField("scenario", f"{check.show(name)} is no scenario of the paper's Table 6")
@@ -109,7 +111,7 @@ def group(row: Fields) -> str:
 
 
 def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
-    """The option that a field names; true and 1.0 are not 1."""
+    """Return the option that a field names; true and 1.0 are not 1."""
     value = row.get(field)
     for option, meaning in options.items():
         if type(option) is type(value) and option == value:
@@ -125,13 +127,13 @@ class Unique:
         self._lines: dict[Any, int] = {}
 
     def check(self, line: int, field: str, value: str | int | None) -> None:
-        """None is no id, and so never a second one."""
+        """Raise BadField for the id of an earlier row. None is no id."""
         if value is not None and (first := self._lines.setdefault(value, line)) != line:
             raise BadField(field, f"{check.show(value)} is also the {field} of row {first}")
 
 
 def row_id(row: Fields, field: str) -> str | int | None:
-    """An id: a text or a whole number; None without one."""
+    """Return an id, a text or a whole number; None without one."""
     value = row.get(field)
     if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
         return value
@@ -140,8 +142,8 @@ def row_id(row: Fields, field: str) -> str | int | None:
 
 def read_answers(
     source: str, data: str, rows: Iterable[Fields], build: Callable[[Fields], T]
-) -> Measured[T]:
-    """A record of every row of a file of answers, one for each row of the data.
+) -> MeasuredRows[T]:
+    """Return a record of every row of a file of answers, one for each row of the data.
 
     rows: of each row of the data, the fields that name it, read beside the answers; an
         answer that has them too, or the row's place from 0 as `idx` or `meta.idx`, must be in the
@@ -157,7 +159,7 @@ def read_answers(
             _in_order(row, *at)
         return build(row)
 
-    found = counted(answers.mapped(checked))
+    found = count_rows(answers.mapped(checked))
     wanted += sum(1 for _ in places)
     if found != wanted:
         row = min(found, wanted) + 1
@@ -166,11 +168,11 @@ def read_answers(
             f"{source}: {found} rows for the {wanted} rows of {data}: {what}; give one "
             "answer for each row, in the same order"
         )
-    return Measured(answers.mapped(build).usable, range(found))
+    return MeasuredRows(answers.mapped(build).usable, range(found))
 
 
 def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
-    """All rows, or `sample` of them drawn with the seed, in their order."""
+    """Return all rows, or `sample` of them drawn with the seed, in their order."""
     if sample is None or sample >= len(rows):
         return tuple(rows)
     chosen = sorted(random.Random(seed).sample(range(len(rows)), sample))
@@ -178,7 +180,8 @@ def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
 
 
 def by_group(names: Sequence[str]) -> dict[str, list[int]]:
-    """The rows of each group: the paper's groups in its order, then others as they appear."""
+    """Return the places of the rows of each group: the paper's groups in its order, then others as
+    they appear."""
     present = list(dict.fromkeys(names))
     ordered = [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
     return {group: [i for i, name in enumerate(names) if name == group] for group in ordered}

@@ -4,53 +4,111 @@ The judge chooses among the first N candidates of each query, a grader grades th
 judge's ratings correlate with the grades (paper, section 6.3 and Table 2). Equal ratings are broken
 by the policy's log-probability, and beside that by the other rules, to see what they would choose.
 With `budget` the configured rules choose as a best-of-N job on that budget does.
-Ratings and choices wait for the grader on disk; what is kept of each row is a `Kept`.
+Ratings and choices wait for the grader on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
-from autoj_reward.config import View
+from pydantic import Field
+
+from autoj_reward.config import JudgeConfig, TieBreak, View
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import ask_each, joint, rate_each, rated, require_protocol
-from autoj_reward.evaluate.candidates import Candidates, Scores, read_candidates
-from autoj_reward.evaluate.config import SelectionConfig, with_view_read
-from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.results import Cost, journal_path, require_own, save, writing_rows
-from autoj_reward.evaluate.rows import Measured
-from autoj_reward.evaluate.selection_figures import CONFIGURED, Chosen, Kept, Spent, figures
+from autoj_reward.evaluate.ask import (
+    JudgementCost,
+    ask_each,
+    joint,
+    rate_candidates,
+    rate_each,
+    require_protocol,
+)
+from autoj_reward.evaluate.rows import Fields, MeasuredRows, count_rows, group, strictly, text_list
+from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
+from autoj_reward.evaluate.selection_metrics import (
+    CONFIGURED,
+    BudgetTokens,
+    Chosen,
+    GradedRow,
+    selection_metrics,
+)
+from autoj_reward.evaluate.statistics import ResultFields, Scores
 from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of, format_of
-from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass, select_within
 from autoj_reward.questions.choose import Compare, choose
 from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome
 
-ALONE = ("policy_logprob", "expected_rating", "first")
+SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
 
 
+class SelectionConfig(EvaluateConfig):
+    """Config of Eval-R."""
+
+    grader: JudgeConfig = JudgeConfig(format="general")
+    """The judge that grades the chosen responses."""
+    sizes: tuple[int, ...] = Field((8, 16, 32), min_length=1)
+    """The N of best-of-N."""
+    view: View = "rating"
+    """The number that ranks candidates."""
+    tie_break: tuple[TieBreak, ...] = ("policy_logprob", "first")
+    """Rules that decide among equals, in order."""
+    budget: float | None = Field(None, gt=0, le=1)
+    """Share of the tokens of full judging, over 0 and at most 1, as in a best-of-N job; each N is
+    chosen within its own. null: every candidate is judged in full."""
+    grade: Literal["selected", "all"] = "selected"
+    """`selected` grades what a rule chose (the paper); `all` every candidate, which also gives
+    within-query correlation and the share of the possible gain."""
+
+
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The ratings of a row's candidates that some N considers, and who is chosen among them."""
+class Candidates:
+    """The responses of one base model to one query.
+
+    logprobs: log-probability of each under that model, None if unknown. scores: numbers that the
+    row brings for each, by the name of who gave them; None where one is missing.
+    """
+
+    line: int
+    query: str
+    group: str
+    base: str
+    responses: tuple[str, ...]
+    logprobs: tuple[float, ...] | None
+    scores: dict[str, Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Ratings of a row's candidates that some N considers, and the choices among them."""
 
     ratings: Sequence[Judgement]
     chosen: Chosen
-    spent: Spent = field(default_factory=dict)
+    spent: BudgetTokens = field(default_factory=dict)
 
-    def wanted(self, config: SelectionConfig) -> Sequence[int]:
-        """Places of the candidates to be graded: what any rule chose, or all that some N has."""
+    def to_grade(self, config: SelectionConfig) -> Sequence[int]:
+        """Return the places of the candidates that the grader rates: what any rule chose, or all
+        that some N considers."""
         if config.grade == "all":
             return range(max(config.sizes))
         return sorted({s.index for by_size in self.chosen.values() for s in by_size.values()})
+
+
+SelectedRow = tuple[Candidates, Selected]
+SelectedDone = Callable[[SelectedRow, Scores], None]
 
 
 def eval_r(
@@ -62,83 +120,147 @@ def eval_r(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Best-of-N by a judge's ratings, graded, and the correlation of ratings with grades."""
-    checked = load_run(SelectionConfig, config, sets, strict)
-    require_own(result, checked, config, data)
-    checked = with_view_read(checked)
+    """Measure best-of-N by a judge's ratings, graded, and the correlation of ratings with
+    grades."""
+    checked, files = open_run(SelectionConfig, config, sets, strict, result, data=data)
+    checked = checked.rating_by(checked.view, checked.tie_break)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
-    for name, role in ((scores, "--scores"), (grades, "--grades")):
-        _require_scores(rows, name, role, data)
+    _require_scores(rows, {"--scores": scores, "--grades": grades}, data)
     _require_protocols(checked, scores, grades)
-    judge, grader, kept = Cost(), Cost(), list[Kept]()
-    with writing_rows(result, scores or checked.judge, grades or checked.grader) as file:
 
-        def done(row: Candidates, found: Judged, values: Scores) -> None:
-            file.line(_row(row, found, values))
-            own = tuple(judgement.view(checked.view) for judgement in found.ratings)
-            digest = text_digest(row.query)
-            kept.append(Kept(row.base, digest, own, values, found.chosen, found.spent))
-
-        judged = by_scores(rows, scores, checked) if scores else rate(rows, checked, result, judge)
-        if grades:
-            for row, found in zip(rows, judged, strict=True):
-                done(row, found, row.scores[grades])
+    def answer(done: SelectedDone) -> ResultFields:
+        judge, grader = JudgementCost(), JudgementCost()
+        if scores:
+            selected = asyncio.run(choose_by_scores(rows, scores, checked))
         else:
-            grade(rows, judged, checked, result, grader, done)
-        content = figures(kept, checked.draws)
-    content["grader"] = grades or judge_name(checked.grader)
-    content["cost"] = {"judge": judge.figures(), "grader": grader.figures()}
-    save(result, "eval-r", checked, scores or checked.judge, {"data": data}, content)
-    _tell(content)
-    print(f"result: {result}")
-    return 0
+            judge, selected = choose_by_ratings(rows, checked, files.journal)
+        items = MeasuredRows(lambda: zip(rows, selected, strict=True), range(len(rows)))
+        if grades:
+            for row, own in items:
+                done((row, own), row.scores[grades])
+        else:
+            grader = _grade(items, checked, files.journal, done)
+        cost = {"judge": judge.fields(), "grader": grader.fields()}
+        return {"grader": grades or judge_name(checked.grader), "cost": cost}
+
+    def keep(item: SelectedRow, given: Scores) -> GradedRow:
+        row, own = item
+        values = tuple(judgement.view(checked.view) for judgement in own.ratings)
+        return GradedRow(row.base, text_digest(row.query), values, given, own.chosen, own.spent)
+
+    return run_task(
+        Task(
+            "eval-r",
+            checked,
+            files,
+            judges=[scores or checked.judge, grades or checked.grader],
+            answer=answer,
+            keep=keep,
+            metrics=partial(selection_metrics, draws=checked.draws),
+            show=_show,
+            record=_record,
+        )
+    )
 
 
-def rate(
-    rows: Measured[Candidates], config: SelectionConfig, result: str, cost: Cost
-) -> Spool[Judged]:
-    """The judge's rating of every candidate that some N considers, and whom it chooses."""
-    found, k = Spool[Judged](), critiques_of(config.judge)
+def read_candidates(source: str, wanted: int) -> MeasuredRows[Candidates]:
+    """Read rows of `scenario`, `prompt` and `outputs`: by base model, `outputs`, `logprobs` and
+    `scores` (by the name of who gave them), or these three in the row itself.
+
+    wanted: candidates that each query must have. InputError names every bad row.
+    """
+
+    def build(line: int, row: Fields) -> list[Candidates]:
+        query, name = text(row, "prompt", blank=False), group(row)
+        given = row.get("outputs")
+        blocks = {"responses": row} if isinstance(given, list) else given
+        if not isinstance(blocks, dict) or not blocks:
+            raise BadField("outputs", f"{check.show(given)} is no list and no lists by base model")
+        found = []
+        for base, block in blocks.items():
+            where = "outputs" if block is row else f"outputs.{base}"
+            if not isinstance(block, dict):
+                raise BadField(where, f"not an object: {check.show(block)}")
+            found.append(Candidates(line, query, name, base, *_lists(block, where, wanted)))
+        return found
+
+    rows = strictly(source, build)
+    count = count_rows(rows, size=len)
+    return MeasuredRows(lambda: (one for row in rows.usable() for one in row), range(count))
+
+
+def _lists(
+    block: dict[str, Any], where: str, wanted: int
+) -> tuple[tuple[str, ...], tuple[float, ...] | None, dict[str, Scores]]:
+    responses = text_list(block, "outputs")
+    if len(responses) < wanted:
+        raise BadField(where, f"{len(responses)} responses; best of {wanted} needs {wanted}")
+    logprobs = check.numbers(block, "logprobs", len(responses))
+    scores = block.get("scores") or {}
+    if not isinstance(scores, dict):
+        raise BadField(f"{where}.scores", f"not lists by name: {check.show(scores)}")
+    found = {}
+    for name, values in scores.items():
+        if not isinstance(values, list) or len(values) != len(responses):
+            shown = f"{len(values)} numbers" if isinstance(values, list) else check.show(values)
+            raise BadField(f"{where}.scores.{name}", f"{shown} for {len(responses)} responses")
+        found[name] = tuple(_score(value, f"{where}.scores.{name}") for value in values)
+    return responses, logprobs, found
+
+
+def _score(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadField(where, f"{check.show(value)} is no number and not null")
+    return float(value)
+
+
+def choose_by_ratings(
+    rows: MeasuredRows[Candidates], config: SelectionConfig, journal: Path
+) -> tuple[JudgementCost, Spool[Selected]]:
+    """Rate every candidate that some N considers, and choose among them."""
+    found, k = Spool[Selected](), critiques_of(config.judge)
     most = max(config.sizes)
 
-    async def one(ask: Ask, row: Candidates) -> Judged:
-        if config.budget is not None:
-            return await choose_within(ask, row, config, config.budget)
-
+    async def question(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
         async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
             return [joint(await ask(pair.inputs())) for pair in pairs]
 
-        candidates = [Candidate(row.query, response) for response in row.responses[:most]]
-        ratings = await rated(ask, candidates, k, config.view)
-        return Judged(ratings, await choose_among(row, ratings, config, compare))
-
-    def told(judged: Judged) -> None:
-        cost.add(judged.ratings)
-        found.add(judged)
-
-    journal, each = journal_path(config, result), k * most
-    label, total = "rating candidates", each * len(rows)
+        if config.budget is not None:
+            own = await choose_within(ask, row, config, config.budget)
+        else:
+            ratings = await rate_candidates(ask, _candidates(row)[:most], k, config.view)
+            own = Selected(ratings, await choose_among(row, ratings, config, compare))
+        return own, own.ratings
 
     def require(views: frozenset[View]) -> None:
         require_cheap_pass(views)
         resolve_view(config.view, "choose", None, views)
 
-    # On a budget critiques and cheap readings are asked for apart: no view is that of both.
-    view, own = (config.view, None) if config.budget is None else (None, require)
-    ask_each(config.judge, journal, rows, one, told, label, total, lambda row: each, view, own)
-    return found
+    cost = ask_each(
+        config.judge,
+        journal,
+        rows,
+        question,
+        done=lambda _row, own: found.add(own),
+        label="rating candidates",
+        size=lambda _row: k * most,
+        # On a budget critiques and cheap readings are asked for apart: no view is that of both.
+        view=config.view if config.budget is None else None,
+        require=None if config.budget is None else require,
+    )
+    return cost, found
 
 
-def by_scores(rows: Measured[Candidates], name: str, config: SelectionConfig) -> Spool[Judged]:
-    """The same by scores that the rows bring."""
-    found = Spool[Judged]()
-
-    async def every() -> None:
-        for row in rows:
-            ratings = _brought(row.scores[name])
-            found.add(Judged(ratings, await choose_among(row, ratings, config)))
-
-    asyncio.run(every())
+async def choose_by_scores(
+    rows: MeasuredRows[Candidates], name: str, config: SelectionConfig
+) -> Spool[Selected]:
+    """Choose by scores that the rows bring."""
+    found = Spool[Selected]()
+    for row in rows:
+        ratings = _as_judgements(row.scores[name])
+        found.add(Selected(ratings, await choose_among(row, ratings, config)))
     return found
 
 
@@ -148,8 +270,8 @@ async def choose_among(
     config: SelectionConfig,
     compare: Compare | None = None,
 ) -> Chosen:
-    """Who is chosen from a row, by each tie-break and for each N."""
-    rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in ALONE}
+    """Choose from a row by each tie-break and for each N."""
+    rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
     if "pairwise" in config.tie_break:
         rules["pairwise"] = ("pairwise", "first")
     candidates = _candidates(row)
@@ -164,12 +286,13 @@ async def choose_among(
     }
 
 
-async def choose_within(ask: Ask, row: Candidates, config: SelectionConfig, share: float) -> Judged:
-    """The choice for each N on a budget of its own, and the ratings that the largest N paid for."""
-    candidates = _candidates(row)
+async def choose_within(
+    ask: Ask, row: Candidates, config: SelectionConfig, share: float
+) -> Selected:
+    """Choose for each N on a budget of its own, with the ratings that the largest N paid for."""
     found = {
         n: await select_within(
-            candidates[:n],
+            _candidates(row)[:n],
             ask,
             share=share,
             critiques=critiques_of(config.judge),
@@ -179,7 +302,7 @@ async def choose_within(ask: Ask, row: Candidates, config: SelectionConfig, shar
         )
         for n in config.sizes
     }
-    return Judged(
+    return Selected(
         found[max(config.sizes)].judgements,
         {CONFIGURED: {n: own.selection for n, own in found.items()}},
         {n: (own.spending.usage.tokens_out, own.spending.full_tokens) for n, own in found.items()},
@@ -194,30 +317,21 @@ def _candidates(row: Candidates) -> list[Candidate]:
     ]
 
 
-def grade(
-    rows: Measured[Candidates],
-    judged: Spool[Judged],
-    config: SelectionConfig,
-    result: str,
-    cost: Cost,
-    done: Callable[[Candidates, Judged, Scores], None],
-) -> None:
+def _grade(
+    items: MeasuredRows[SelectedRow], config: SelectionConfig, journal: Path, done: SelectedDone
+) -> JudgementCost:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
 
-    def told(item: tuple[Candidates, Judged], found: list[Judgement]) -> None:
+    def candidates(item: SelectedRow) -> list[Candidate]:
         row, own = item
-        cost.add(found)
-        places = own.wanted(config)
-        given = {i: j.view("rating") for i, j in zip(places, found, strict=True)}
-        done(row, own, tuple(given.get(i) for i in range(len(row.responses))))
+        return [Candidate(row.query, row.responses[i]) for i in own.to_grade(config)]
 
-    asked = (
-        ((row, own), [Candidate(row.query, row.responses[i]) for i in own.wanted(config)])
-        for row, own in zip(rows, judged, strict=True)
-    )
-    total = sum(len(own.wanted(config)) for own in judged)
-    journal = journal_path(config, result)
-    rate_each(config.grader, journal, asked, told, "grading", total, "rating")
+    def graded(item: SelectedRow, grades: Scores) -> None:
+        row, own = item
+        given = dict(zip(own.to_grade(config), grades, strict=True))
+        done(item, tuple(given.get(i) for i in range(len(row.responses))))
+
+    return rate_each(config.grader, journal, items, candidates, graded, "grading", "rating")
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
@@ -233,17 +347,17 @@ def _require_protocols(config: SelectionConfig, scores: str | None, grades: str 
         require_protocol(config.grader, "single")
 
 
-def _require_scores(rows: Iterable[Candidates], name: str | None, role: str, data: str) -> None:
-    for row in rows if name else ():
-        if name not in row.scores:
-            known = ", ".join(row.scores) or "none"
-            raise ConfigError(
-                f"{data}:{row.line}: no scores by {name!r} for {row.base} (there: {known}): name "
-                f"another with {role}"
-            )
+def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None], data: str) -> None:
+    named = {flag: name for flag, name in given.items() if name}
+    for row in rows if named else ():
+        for flag, name in named.items():
+            if name not in row.scores:
+                known = ", ".join(row.scores) or "none"
+                where = f"{data}:{row.line}: no scores by {name!r} for {row.base}"
+                raise ConfigError(f"{where} (there: {known}): name another with {flag}")
 
 
-def _brought(scores: Scores) -> tuple[Judgement, ...]:
+def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
     """Scores of a file as judgements; a missing one abstains."""
     return tuple(
         Judgement(Outcome.UNPARSABLE, reason="no score in the file")
@@ -253,29 +367,29 @@ def _brought(scores: Scores) -> tuple[Judgement, ...]:
     )
 
 
-def _row(row: Candidates, judged: Judged, grades: Scores) -> dict[str, Any]:
+def _record(item: SelectedRow, grades: Scores) -> dict[str, Any]:
+    row, own = item
     return {
         "line": row.line,
         "group": row.group,
         "base": row.base,
         "query": row.query,
         "responses": row.responses,
-        "ratings": [judgement.view("rating") for judgement in judged.ratings],
+        "ratings": [judgement.view("rating") for judgement in own.ratings],
         "grades": grades,
-        "critiques": [judgement.critique for judgement in judged.ratings],
+        "critiques": [judgement.critique for judgement in own.ratings],
         "chosen": {
             rule: {str(n): selection.index for n, selection in by_size.items()}
-            for rule, by_size in judged.chosen.items()
+            for rule, by_size in own.chosen.items()
         },
     }
 
 
-def _tell(content: Figures) -> None:
-    for base, own in content["bases"].items():
+def _show(fields: ResultFields) -> None:
+    for base, own in fields["bases"].items():
         for n, best in own["best_of"].items():
             mean = "-" if best["grade"] is None else f"{best['grade']:.3f}"
             print(f"{base:<28}best of {n:>3}  mean grade {mean}")
-    overall = content["overall"]
-    shown = {name: overall[name] for name in ("pearson", "spearman")}
-    said = [f"{name} {value:.3f}" for name, value in shown.items() if value is not None]
-    print(f"{overall['n']} graded: {', '.join(said) or 'no correlation is defined'}")
+    overall = fields["overall"]
+    shown = [f"{n} {overall[n]:.3f}" for n in ("pearson", "spearman") if overall[n] is not None]
+    print(f"{overall['n']} graded: {', '.join(shown) or 'no correlation is defined'}")

@@ -24,8 +24,8 @@ from sklearn.svm import LinearSVC
 from tqdm import tqdm
 
 from autoj_reward.config import Block
-from autoj_reward.evaluate.intervals import Draws, Indices, Statistic, estimate_text, share
 from autoj_reward.evaluate.labelled import JudgeData
+from autoj_reward.evaluate.statistics import Draws, Indices, Statistic, estimate_text, share
 from autoj_reward.io.files import text_digest
 from autoj_reward.scenarios.features import Features, opening_terms, whole_terms, words_of
 from autoj_reward.scenarios.linear import (

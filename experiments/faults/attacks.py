@@ -20,7 +20,7 @@ import numpy as np
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.intervals import Array, Draws, share
+from autoj_reward.evaluate.statistics import Array, Draws, share
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name

@@ -1,8 +1,7 @@
-"""RewardBench 2's form, and the agreement of judges: by hand and from end to end."""
+"""RewardBench 2's form, by hand and from end to end."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.evaluate.best_of_four import Spread, credit, spread, ties_score
-from autoj_reward.evaluate.results import load
-from tests.evaluate_rows import pair, write
+from autoj_reward.evaluate.best_of_four import Spread, credit, spread_of, ties_score
+from autoj_reward.evaluate.results import load_result
+from tests.evaluate_rows import write
 from tests.reference_format import write_reference_format
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
@@ -35,9 +34,9 @@ def test_credit(values: Any, expected: float) -> None:
 
 
 def test_spread_of_several_correct_answers() -> None:
-    assert spread([7, 9, 4, 2], 2) == Spread(True, 2, 3)
-    assert spread([7, 9, 7], 2) == Spread(False, 2, 0)
-    assert spread([7, None, 1], 2) is None
+    assert spread_of((7, 9, 4, 2), 2) == Spread(True, 2, 3)
+    assert spread_of((7, 9, 7), 2) == Spread(False, 2, 0)
+    assert spread_of((7, None, 1), 2) is None
 
 
 def test_the_score_of_ties_by_hand() -> None:
@@ -71,7 +70,7 @@ def test_from_end_to_end(tmp_path: Path) -> None:
     data = write(tmp_path / "r.jsonl", rows)
     sets = [*FAKE, "--set", "view=rating"]
     assert cli.main(["evaluate", "best-of-four", "--data", data, "--json", out, *sets]) == 0
-    found = load(out)
+    found = load_result(out)
     assert found["groups"]["Math"]["accuracy"] == 50.0
     ties = round(100 * (1 + 0.01 * math.tanh(4 / 1 - 1)), 2)
     assert found["groups"]["Ties"]["accuracy"] == ties
@@ -85,7 +84,7 @@ def test_a_judge_is_shown_the_rows_reference(tmp_path: Path, capsys: Any) -> Non
     sets = [*FAKE, "--set", f"judge.format={marks}", "--set", "columns.reference=answer"]
     typed = ["evaluate", "best-of-four", "--data", write(tmp_path / "r.jsonl", [known])]
     assert cli.main([*typed, "--json", out, *sets, "--set", "view=rating"]) == 0
-    assert load(out)["groups"]["Math"]["accuracy"] == 100.0
+    assert load_result(out)["groups"]["Math"]["accuracy"] == 100.0
     lacks = write(tmp_path / "lacks.jsonl", [known, row(2, "Math", ["a"], ["b"])])
     typed[3] = lacks
     assert cli.main([*typed, "--json", str(tmp_path / "p.json"), *sets]) == 1
@@ -107,28 +106,3 @@ def test_bad_rows_are_named(bad: Any, said: str, tmp_path: Path, capsys: Any) ->
     shown = capsys.readouterr().err
     assert "r.jsonl:2: " in shown
     assert said in shown
-
-
-def test_agreement_of_two_judges(tmp_path: Path, capsys: Any) -> None:
-    """`longer` says first, first, second; the human says first, second, second."""
-    rows = [pair("planning", 0), pair("planning", 1, 1), pair("planning", 2, 1)]
-    rows[2] |= {"response 1": "s", "response 2": "longer"}
-    data, files = write(tmp_path / "p.jsonl", rows), []
-    for name in ("longer", "first"):
-        files.append(str(tmp_path / f"{name}.json"))
-        script = ["--set", f"judge.script={{verdicts: {name}}}"]
-        cli.main(["evaluate", "eval-p", "--data", data, "--json", files[-1], *FAKE, *script])
-    out = tmp_path / "k.json"
-    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
-    found = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
-    human = found["default (longer)", "label"]
-    # observed 2/3; chance (2 * 1 + 1 * 2) / 9
-    assert human["kappa"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
-    assert human["same"] == 66.67
-    assert found["default (longer)", "default (first)"]["kappa"] == 0.0
-    other = str(tmp_path / "other.json")
-    less = write(tmp_path / "less.jsonl", rows[:2])
-    cli.main(["evaluate", "eval-p", "--data", less, "--json", other, *FAKE])
-    capsys.readouterr()
-    assert cli.main(["evaluate", "kappa", "--results", *files, other, "--json", str(out)]) == 1
-    assert "other.json: 2 rows, and" in capsys.readouterr().err

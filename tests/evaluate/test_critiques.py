@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.evaluate.critique_files import Case, read_cases
-from autoj_reward.evaluate.critiques import grader_input, is_exchanged
-from autoj_reward.evaluate.results import load, load_rows
+from autoj_reward.evaluate.critiques import (
+    CritiqueCase,
+    grader_input,
+    is_exchanged,
+    read_cases,
+)
+from autoj_reward.evaluate.results import load_result, load_rows
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from tests.evaluate_rows import AGAINST_CHATGPT, released_scenarios, write
@@ -56,7 +60,7 @@ def test_the_published_win_rates_come_out(tmp_path: Path) -> None:
         *("--data", write(tmp_path / "c.jsonl", rows), "--json", out, "--set", "bootstrap=200"),
         *("--votes", write(tmp_path / "v.jsonl", votes)),
     )
-    found = load(out)
+    found = load_result(out)
     overall = found["overall"]
     assert (overall["n"], overall["failed"]) == (232, 0)
     assert [overall[k] for k in ("win", "tie", "lose")] == [73.71, 2.16, 24.14]
@@ -73,7 +77,7 @@ def test_a_judge_and_a_grader(tmp_path: Path) -> None:
     rows = [case(n, autoj="x" * (500 if n < 2 else 3)) for n in range(8)]
     data, out = write(tmp_path / "c.jsonl", rows), str(tmp_path / "out.json")
     assert evaluate("--data", data, "--json", out, *FAKE) == 0
-    found = load(out)
+    found = load_result(out)
     assert found["overall"]["votes"] == {"win": 6, "tie": 0, "lose": 2}
     assert found["cost"]["judge"]["judgements"] == found["cost"]["grader"]["judgements"] == 8
     rows = load_rows(out)
@@ -89,14 +93,14 @@ def test_critiques_and_references_of_files(tmp_path: Path) -> None:
     assert not evaluate(
         "--data", data, "--json", out, *FAKE, "--critiques", mine, "--reference", other
     )
-    found = load(out)
+    found = load_result(out)
     assert found["overall"]["votes"] == {"win": 1, "tie": 0, "lose": 1}
     assert (found["overall"]["failed"], found["overall"]["win"]) == (1, 33.33)
     assert found["judge"] == mine
 
 
 def test_the_graders_question_is_the_papers() -> None:
-    item = grader_input(Case(1, "How?", "So.", "Code", {}, {}), "good", "bad")
+    item = grader_input(CritiqueCase(1, "How?", "So.", "Code", {}, {}), "good", "bad")
     [message] = render(item, load_format("critique-grader"))
     head, _, rest = message.text.partition("[User's query]\n")
     assert head.startswith("You are a helpful and precise assistant for checking the quality of")
@@ -109,7 +113,7 @@ def test_the_graders_question_is_the_papers() -> None:
 
 
 def test_the_order_is_drawn_by_seed_and_row() -> None:
-    cases = [Case(n, "", "", "", {}, {}) for n in range(100)]
+    cases = [CritiqueCase(n, "", "", "", {}, {}) for n in range(100)]
     drawn = [[is_exchanged(c, seed) for c in cases] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert 30 < sum(drawn[0]) < 70
@@ -138,7 +142,7 @@ def test_an_unreadable_vote_counts_as_failed(tmp_path: Path) -> None:
     votes = write(tmp_path / "v.jsonl", [{"output": text} for text in said])
     out = str(tmp_path / "o.json")
     assert evaluate("--data", data, "--json", out, "--votes", votes) == 0
-    overall = load(out)["overall"]
+    overall = load_result(out)["overall"]
     assert (overall["failed"], overall["win"], overall["lose"]) == (2, 25.0, 25.0)
 
 

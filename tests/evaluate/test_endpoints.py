@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.evaluate.results import load
+from autoj_reward.evaluate.results import load_result
 from tests.engine.test_openai_engine import Endpoint, chat
 from tests.evaluate_rows import pair, write
 
@@ -53,7 +53,7 @@ def test_comparison(
     out = str(tmp_path / "o.json")
     flags = ["--data", data, "--json", out, *endpoint_flags("judge", served.url, format_name)]
     assert cli.main(["evaluate", "eval-p", *flags]) == 0
-    overall = load(out)["overall"]
+    overall = load_result(out)["overall"]
     assert (overall["agreement"], overall["consistency"], overall["failed"]) == (50.0, 100.0, 0)
     sent = [body["messages"][0]["content"] for _, body, _ in served.requests]
     assert len(sent) == 4
@@ -71,7 +71,7 @@ def test_rating_by_the_papers_prompt(served: Endpoint, tmp_path: Path) -> None:
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
     flags = ["--data", data, "--json", out, *endpoint_flags("judge", served.url, "general"), *sets]
     assert cli.main(["evaluate", "eval-p", *flags]) == 0
-    assert load(out)["overall"]["agreement"] == 50.0
+    assert load_result(out)["overall"]["agreement"] == 50.0
     system = served.requests[0][1]["messages"][0]
     assert system["role"] == "system"
     assert system["content"].endswith('for example: "Rating: [[5]]".')
@@ -94,6 +94,6 @@ def test_a_grader_of_critiques(served: Endpoint, tmp_path: Path) -> None:
     flags = ["--data", data, "--json", out, "--critiques", mine, "--reference", other]
     flags += endpoint_flags("grader", served.url, "critique-grader")
     assert cli.main(["evaluate", "eval-c", *flags]) == 0
-    found = load(out)
+    found = load_result(out)
     assert found["overall"]["win"] == 100.0
     assert 0 < found["shown_first_wins"] < 100

@@ -13,10 +13,10 @@ import pytest
 
 from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.leaderboard import items_of
-from autoj_reward.evaluate.results import load
+from autoj_reward.evaluate.results import load_result
 from autoj_reward.io.page import data_block
 from tests.browser import Page, chromium
-from tests.evaluate_rows import autoj_verdicts, pair, write
+from tests.evaluate_rows import pair, write
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202eabc"
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=20"]
@@ -46,7 +46,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         eval_p(folder, "swayed", data, "judge.script={verdicts: first}"),
         eval_p(folder, "hostile", data, "judge.script={fail: {'short 1': unparsable}}"),
     ]
-    named = load(results[2]) | {"name": HOSTILE, "judge": HOSTILE}
+    named = load_result(results[2]) | {"name": HOSTILE, "judge": HOSTILE}
     Path(results[2]).write_text(json.dumps(named))
     table = folder / "t.csv"
     table.write_text("system,mine,theirs\na,1,10\nb,2,30\nc,3,20\n")
@@ -180,22 +180,6 @@ def test_the_page_loads_nothing_and_breaks_nowhere(shown: Page, page: Path) -> N
     assert set(shown.requests) <= {page.as_uri()}
 
 
-def test_the_published_judge_on_a_page(tmp_path: Path) -> None:
-    rows, verdicts, swapped = zip(*autoj_verdicts(), strict=True)
-    out = str(tmp_path / "autoj-13b.json")
-    assert not evaluate(
-        "eval-p",
-        *("--data", write(tmp_path / "p.jsonl", rows), "--json", out, "--set", "bootstrap=20"),
-        *("--verdicts", write(tmp_path / "v.jsonl", verdicts)),
-        *("--swapped-verdicts", write(tmp_path / "s.jsonl", swapped)),
-    )
-    board = tmp_path / "b.html"
-    assert evaluate("leaderboard", "--results", out, "--output", str(board), "--limit", "5") == 0
-    text = board.read_text(encoding="utf-8")
-    assert 'data-value="54.96"' in text
-    assert "1,387 judged rows left out" in text
-
-
 def test_items_of_every_task() -> None:
     row: dict[str, Any] = {"line": 1, "group": "g", "query": "q"}
     critiques = row | {
@@ -224,20 +208,25 @@ def test_items_of_every_task() -> None:
     assert items_of("best-of-four", choice).tags == ("disagreement",)
 
 
+RESULT = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}}
+
+
 @pytest.mark.parametrize(
-    ("change", "rows", "said"),
+    ("result", "rows", "said"),
     [
-        pytest.param({"overall": 3}, "", "no overall figures", id="no figures"),
-        pytest.param({"overall": {"accuracy": "<b>"}}, "", "'<b>' as its accuracy", id="text"),
-        pytest.param({}, '{"line": 1}\n', "not those of an evaluation", id="rows"),
-        pytest.param({}, "{", "not JSON lines", id="broken rows"),
+        pytest.param(None, "", "cannot be read as a result file", id="no file"),
+        pytest.param({}, "", "no result of `autoj evaluate`", id="no result"),
+        pytest.param(RESULT | {"overall": 3}, "", "no overall figures", id="no figures"),
+        pytest.param(RESULT | {"overall": {"accuracy": "<b>"}}, "", "as its accuracy", id="text"),
+        pytest.param(RESULT, '{"line": 1}\n', "not those of an evaluation", id="rows"),
+        pytest.param(RESULT, "{", "not JSON lines", id="broken rows"),
     ],
 )
 def test_broken_results_are_named(
-    change: dict[str, Any], rows: str, said: str, tmp_path: Path, capsys: Any
+    result: dict[str, Any] | None, rows: str, said: str, tmp_path: Path, capsys: Any
 ) -> None:
-    result = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}} | change
-    (tmp_path / "r.json").write_text(json.dumps(result))
+    if result is not None:
+        (tmp_path / "r.json").write_text(json.dumps(result))
     if rows:
         (tmp_path / "r.rows.jsonl").write_text(rows)
     page = str(tmp_path / "b.html")

@@ -11,16 +11,15 @@ import pytest
 
 from autoj_reward.cli import main as cli
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate import checks, pairs
-from autoj_reward.evaluate.pair_figures import Kept, Said
-from autoj_reward.evaluate.pair_files import Pair, read_pairs
-from autoj_reward.evaluate.results import load, load_rows
+from autoj_reward.evaluate import pairs
+from autoj_reward.evaluate.pair_metrics import JudgedPair
+from autoj_reward.evaluate.pairs import Pair, PairAnswer, read_pairs
+from autoj_reward.evaluate.results import load_result, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
 from autoj_reward.io.checks import BadField
 from autoj_reward.scenarios.registry import load_scenarios
-from autoj_reward.types import Judgement, Verdict
+from autoj_reward.types import Verdict
 from tests.evaluate_rows import autoj_verdicts, pair, released_scenarios, write
-from tests.judgements import compared
 
 TABLE_1 = {
     "Summarization": (45.83, 73.61),
@@ -60,7 +59,7 @@ def test_the_published_figures_come_out(tmp_path: Path, capsys: Any) -> None:
         *("--verdicts", write(tmp_path / "v.jsonl", verdicts)),
         *("--swapped-verdicts", write(tmp_path / "s.jsonl", swapped)),
     )
-    found = load(out)
+    found = load_result(out)
     overall = found["overall"]
     assert (overall["n"], overall["agreement"], overall["consistency"]) == (1392, 54.96, 83.41)
     low, high = overall["agreement_95"]
@@ -70,6 +69,11 @@ def test_the_published_figures_come_out(tmp_path: Path, capsys: Any) -> None:
     assert list(shown) == list(TABLE_1)
     assert len(load_rows(out)) == 1392
     assert "54.96" in capsys.readouterr().out
+    page = tmp_path / "board.html"
+    assert evaluate("leaderboard", "--results", out, "--output", str(page), "--limit", "5") == 0
+    text = page.read_text(encoding="utf-8")
+    assert 'data-value="54.96"' in text
+    assert "1,387 judged rows left out" in text
 
 
 def test_verdicts_of_one_order_have_no_consistency(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_verdicts_of_one_order_have_no_consistency(tmp_path: Path) -> None:
         *("--data", write(tmp_path / "p.jsonl", rows), "--json", out),
         *("--verdicts", write(tmp_path / "v.jsonl", said)),
     )
-    found = load(out)
+    found = load_result(out)
     assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (75.0, None)
     assert (found["protocol"], found["overall"]["ties"]) == ("pointwise", 50.0)
 
@@ -94,7 +98,7 @@ def test_a_judge_is_asked_once_and_recalled(tmp_path: Path) -> None:
     command = ["eval-p", "--data", data, "--json", out, *FAKE]
     command += ["--set", f"judge.script={{log: '{log}'}}"]
     assert evaluate(*command) == 0
-    found = load(out)
+    found = load_result(out)
     assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (83.33, 100.0)
     assert found["groups"]["Code"]["agreement"] == 100.0
     assert found["groups"]["General Communication"]["agreement"] == 0.0
@@ -139,11 +143,11 @@ def test_a_run_that_breaks_off_leaves_no_rows(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     script = ["--set", "judge.script={fail: {short 2: unavailable}}", "--set", "repeats=2"]
 
-    def broken(pair: Pair, said: Said) -> Kept:
+    def broken(pair: Pair, answer: PairAnswer) -> JudgedPair:
         raise InputError("no more of it")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "keep", broken)
+        patch.setattr(pairs, "judged_pair", broken)
         assert evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *script) == 1
     left = {path.name for path in tmp_path.iterdir()}
     assert left <= {"p.jsonl", ".out.json.claim", "out.journal.sqlite"}
@@ -156,7 +160,7 @@ def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
     out = str(tmp_path / "out.json")
     script = ["--set", "judge.script={verdicts: first}", "--set", "repeats=2"]
     evaluate("eval-p", "--data", data, "--json", out, *FAKE, *script)
-    found = load(out)
+    found = load_result(out)
     assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (0.0, 0.0)
     assert found["bias"]["position"]["always_first"] == 4
     assert found["stability"] == {"repeats": 2, "same": 100.0, "kappa": None}
@@ -176,7 +180,7 @@ def test_the_judges_own_tie_threshold_where_the_config_has_none(
     sets += ["--set", "judge.script={ratings: {long answer 0: 8, short 0: 3}}"]
     sets += [part for value in given for part in ("--set", f"tie_threshold={value}")]
     evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
-    assert load(out)["settings"]["tie_threshold"] == within
+    assert load_result(out)["settings"]["tie_threshold"] == within
     assert load_rows(out)[0]["verdict"] == ("tie" if given == [] else "first")
 
 
@@ -191,7 +195,7 @@ def test_responses_rated_alone(tmp_path: Path) -> None:
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
     sets += ["--set", f"judge.script={{ratings: {json.dumps(values)}}}"]
     evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
-    found = load(out)
+    found = load_result(out)
     assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (50.0, None)
     assert found["searched_on_these_rows"] == {"tie_threshold": 0.0, "agreement": 50.0}
     assert load_rows(out)[0]["judgements"][1]["rating"] == 8
@@ -200,13 +204,6 @@ def test_responses_rated_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "row", "label", "group"),
     [
-        pytest.param(
-            "rewardbench",
-            {"prompt": "q", "chosen": "a", "rejected": "b", "subset": "hep-go", "id": 7},
-            Verdict.FIRST,
-            "hep-go",
-            id="rewardbench",
-        ),
         pytest.param(
             "judgebench",
             {
@@ -253,7 +250,7 @@ def test_another_benchmark_from_end_to_end(tmp_path: Path) -> None:
     out = str(tmp_path / "out.json")
     data = write(tmp_path / "p.jsonl", rows)
     assert evaluate("pairs", "--format", "rewardbench", "--data", data, "--json", out, *FAKE) == 0
-    found = load(out)
+    found = load_result(out)
     assert found["task"] == "rewardbench"
     assert {g: f["agreement"] for g, f in found["groups"].items()} == {"hep-go": 100.0, "hard": 0.0}
     assert found["sections"] == {"Reasoning": {"n": 1, "score": 100.0, "score_95": [None, None]}}
@@ -355,44 +352,3 @@ def test_a_sample_is_drawn_by_the_seed(tmp_path: Path) -> None:
         lines.append([row["line"] for row in load_rows(out)])
     assert lines[0] == lines[1] != lines[2]
     assert len(lines[0]) == 5
-
-
-def sure(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
-    confidence = (("first", first), ("second", second), ("tie", tie))
-    return compared(verdict, confidence=confidence)
-
-
-def test_calibration_by_hand() -> None:
-    orders = [
-        (sure(Verdict.FIRST, 0.8, 0.1, 0.1), Verdict.FIRST),
-        (sure(Verdict.FIRST, 0.4, 0.05, 0.05), Verdict.SECOND),  # 0.8 once it is normalised
-        (compared(Verdict.TIE), Verdict.TIE),  # written, not read
-    ]
-    found = checks.calibration([one for order in orders if (one := checks.sure(*order))])
-    assert (found["n"], found["ece"]) == (2, 0.3)
-    assert found["brier"] == pytest.approx((0.04 + 0.01 + 0.01 + 0.64 + 0.81 + 0.01) / 2)
-    assert found["bins"] == [{"from": 0.8, "n": 2, "confidence": 0.8, "accuracy": 0.5}]
-
-
-def test_stability_by_hand() -> None:
-    one = [Verdict.FIRST, Verdict.SECOND, Verdict.TIE, Verdict.FIRST]
-    two = [Verdict.FIRST, Verdict.SECOND, Verdict.FIRST, Verdict.FIRST]
-    # observed 3/4; chance (2*3 + 1*1 + 1*0) / 16
-    assert checks.stability([one, two]) == {
-        "repeats": 2,
-        "same": 75.0,
-        "kappa": round((3 / 4 - 7 / 16) / (1 - 7 / 16), 4),
-    }
-
-
-def test_markup_is_counted() -> None:
-    assert checks.markup("# Head\n- a\n- b\n1. c\n**bold** and `x`\n```py\n```") == 7
-    assert checks.markup("plain - text * with # signs") == 0
-
-
-def test_no_result_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read as a result file"):
-        load(str(tmp_path / "none.json"))
-    (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(InputError, match="no result of"):
-        load(str(tmp_path / "x.json"))

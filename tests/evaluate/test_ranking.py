@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.evaluate.results import load
+from autoj_reward.evaluate.results import load_result
 from tests.evaluate_rows import write
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
@@ -41,7 +41,7 @@ def test_the_papers_table_gives_its_correlations(tmp_path: Path, capsys: Any) ->
     source = table(tmp_path / "t.csv", "system,Auto-J,GPT-4", *rows)
     out = str(tmp_path / "out.json")
     assert evaluate("--table", source, "--json", out, "--set", "bootstrap=200") == 0
-    result = load(out)
+    result = load_result(out)
     overall = result["overall"]
     assert (overall["n"], overall["spearman"], overall["pearson"]) == (53, 0.980245, 0.98147)
     low, high = overall["spearman_95"]
@@ -60,7 +60,7 @@ def test_a_small_table_by_hand(tmp_path: Path) -> None:
     )
     out = str(tmp_path / "out.json")
     assert evaluate("--table", source, "--json", out, "--set", "bootstrap=50") == 0
-    found = load(out)
+    found = load_result(out)
     assert (found["overall"]["spearman"], found["overall"]["kendall"]) == (0.5, 0.333333)
     assert found["overall"]["mean_rank_difference"] == 0.6667
     assert [(r["system"], r["rank"], r["difference"]) for r in found["systems"]] == [
@@ -95,7 +95,7 @@ def test_a_judge_ranks_systems(tmp_path: Path) -> None:
     command = ["--data", data, "--leaderboard", board, "--json", out, *FAKE]
     command += ["--set", f"judge.script={{log: '{log}'}}"]
     assert evaluate(*command) == 0
-    found = load(out)
+    found = load_result(out)
     assert [(r["system"], r["rating"], r["abstained"]) for r in found["systems"]] == [
         ("good", 9.5, 0),
         ("fair", 6.0, 0),
@@ -106,7 +106,7 @@ def test_a_judge_ranks_systems(tmp_path: Path) -> None:
     assert found["instructions"] == 2
     asked = len(log.read_text().splitlines())
     assert evaluate(*command, "--set", "sample=1") == 0
-    assert load(out)["instructions"] == 1
+    assert load_result(out)["instructions"] == 1
     assert len(log.read_text().splitlines()) == asked
 
 
@@ -116,7 +116,7 @@ def test_failed_ratings_are_left_out_of_the_mean(tmp_path: Path) -> None:
     out = str(tmp_path / "out.json")
     script = ["--set", "judge.script={fail: {bad: unparsable}}"]
     assert evaluate("--data", data, "--leaderboard", board, "--json", out, *FAKE, *script) == 0
-    rows = {row["system"]: (row["rating"], row["abstained"]) for row in load(out)["systems"]}
+    rows = {row["system"]: (row["rating"], row["abstained"]) for row in load_result(out)["systems"]}
     assert rows == {"a": (9.0, 1), "b": (2.5, 0)}
 
 

@@ -13,11 +13,12 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.client.in_flight import in_order
 from autoj_reward.evaluate import ask
+from autoj_reward.evaluate.ask import JudgementCost
 from autoj_reward.evaluate.best_of_four import Choice
-from autoj_reward.evaluate.candidates import Candidates
-from autoj_reward.evaluate.critique_files import Case
-from autoj_reward.evaluate.pair_files import Pair
-from autoj_reward.evaluate.results import Cost, load
+from autoj_reward.evaluate.critiques import CritiqueCase
+from autoj_reward.evaluate.pairs import Pair
+from autoj_reward.evaluate.results import load_result
+from autoj_reward.evaluate.selection import Candidates
 from autoj_reward.types import Judgement
 from tests.evaluate_rows import pair, write
 
@@ -27,7 +28,7 @@ GRADER = [
     *("--set", "grader.critique=true"),
 ]
 ROWS = 300
-HELD = {Judgement, Pair, Choice, Case, Candidates}
+HELD = {Judgement, Pair, Choice, CritiqueCase, Candidates}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,24 +97,24 @@ def test_rows_that_are_done_and_their_judgements_are_not_held(
     cost: judgements of a row, by the judge and by a grader.
     """
     monkeypatch.setattr(ask, "in_order", partial(in_order, at_once=16))
-    adding, calls = Cost.add, 0
+    adding, calls = JudgementCost.add, 0
     held: list[int] = []
 
     def alive() -> int:
         return sum(type(one) in HELD for one in gc.get_objects())
 
-    def counted(self: Cost, judgements: Iterable[Judgement]) -> None:
+    def counted(self: JudgementCost, judgements: Iterable[Judgement]) -> None:
         nonlocal calls
         calls += 1
         if calls % 60 == 0:
             held.append(alive())
         adding(self, judgements)
 
-    monkeypatch.setattr(Cost, "add", counted)
+    monkeypatch.setattr(JudgementCost, "add", counted)
     before, out = alive(), str(tmp_path / "out.json")
     flags = [*inputs(task, tmp_path), "--json", out, *FAKE, *sets]
     assert not cli.main(["evaluate", task, *flags])
-    found = load(out)["cost"]
+    found = load_result(out)["cost"]
     parts = [found] if len(cost) == 1 else [found["judge"], found["grader"]]
     assert [part["judgements"] for part in parts] == [ROWS * n for n in cost]
     assert calls == ROWS * len(cost)

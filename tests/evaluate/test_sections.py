@@ -6,8 +6,13 @@ import runpy
 
 import pytest
 
-from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.evaluate.sections import WEIGHTS, sections
+from autoj_reward.evaluate.pair_metrics import (
+    SECTION_WEIGHTS,
+    JudgedPair,
+    PairVerdicts,
+    section_scores,
+)
+from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.types import Verdict
 from tests.trainer.conftest import FRAMEWORKS
 
@@ -15,9 +20,11 @@ WON, LOST = Verdict.FIRST, Verdict.SECOND
 
 
 def scores(*rows: tuple[str, Verdict]) -> dict[str, float]:
-    subsets, verdicts = zip(*rows, strict=True)
-    queries = [str(n) for n in range(len(rows))]
-    found = sections(subsets, verdicts, queries, Draws(rounds=10))
+    judged = [
+        JudgedPair(bytes([n]), subset, WON, (1, 1), (0, 0), PairVerdicts(verdict))
+        for n, (subset, verdict) in enumerate(rows)
+    ]
+    found = section_scores(judged, Draws(rounds=10))
     return {name: section["score"] for name, section in found.items()}
 
 
@@ -32,7 +39,7 @@ def test_a_subset_counts_by_its_weight_and_not_by_its_rows() -> None:
 
 
 def test_the_mean_is_of_all_sections_alone() -> None:
-    rows = [(next(iter(weights)), WON) for weights in WEIGHTS.values()]
+    rows = [(next(iter(weights)), WON) for weights in SECTION_WEIGHTS.values()]
     assert scores(*rows)["mean"] == 100.0
     assert "mean" not in scores(*rows[:3])
     rows[0] = (rows[0][0], LOST)
@@ -51,6 +58,6 @@ def test_weights_are_rewardbenchs_own() -> None:
     if not constants.is_file():
         pytest.skip(f"no {constants}: make test-frameworks")
     published = runpy.run_path(str(constants))
-    assert {name: list(own) for name, own in WEIGHTS.items()} == published["SUBSET_MAPPING"]
-    counts = {subset: n for own in WEIGHTS.values() for subset, n in own.items()}
+    assert {name: list(own) for name, own in SECTION_WEIGHTS.items()} == published["SUBSET_MAPPING"]
+    counts = {subset: n for own in SECTION_WEIGHTS.values() for subset, n in own.items()}
     assert counts == published["EXAMPLE_COUNTS"]

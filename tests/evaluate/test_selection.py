@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.evaluate.candidates import read_candidates
-from autoj_reward.evaluate.results import load, load_rows
+from autoj_reward.evaluate.results import load_result, load_rows
+from autoj_reward.evaluate.selection import read_candidates
 from tests.evaluate_rows import write
 
 SIZES = ["--set", "sizes=[2,4]", "--set", "bootstrap=50"]
@@ -41,7 +41,7 @@ def test_released_scores_by_hand(tmp_path: Path) -> None:
     data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(3)]), str(tmp_path / "o.json")
     flags = ["--scores", "autoj", "--grades", "gpt4", *SIZES]
     assert evaluate("--data", data, "--json", out, *flags) == 0
-    found = load(out)
+    found = load_result(out)
     own = found["bases"]["llama-2-7b-chat"]
     two, four = own["best_of"]["2"], own["best_of"]["4"]
     assert (two["grade"], two["decided_by"], two["tied"]) == (4.0, {"rating": 3}, 0.0)
@@ -65,19 +65,19 @@ def test_a_judge_and_a_grader(tmp_path: Path) -> None:
     logged = ["--set", f"grader.script={{log: '{log}'}}"]
     command = ["--data", data, "--json", out, *FAKE, *logged]
     assert evaluate(*command) == 0
-    own = load(out)["bases"]["llama-2-7b-chat"]
+    own = load_result(out)["bases"]["llama-2-7b-chat"]
     assert [own["best_of"][n]["grade"] for n in ("2", "4")] == [5.0, 7.0]
     assert "gain_recovered" not in own["best_of"]["4"]
     assert len(log.read_text().splitlines()) == 4  # the chosen alone are graded
     assert evaluate(*command, "--set", "grade=all") == 0
-    assert load(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]["gain_recovered"] == 100.0
+    assert load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]["gain_recovered"] == 100.0
     assert len(log.read_text().splitlines()) == 8  # and those on record are not asked again
 
 
 def test_a_row_may_have_more_candidates_than_the_largest_n(tmp_path: Path) -> None:
     data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
     assert evaluate("--data", data, "--json", out, *FAKE, "--set", "sizes=[2]") == 0
-    assert load(out)["bases"]["llama-2-7b-chat"]["best_of"]["2"]["grade"] == 5.0
+    assert load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]["2"]["grade"] == 5.0
 
 
 def test_equals_are_compared(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_equals_are_compared(tmp_path: Path) -> None:
     data, out = write(tmp_path / "r.jsonl", [row()]), str(tmp_path / "o.json")
     sets = ["--set", "tie_break=[pairwise,first]", "--set", f"judge.script={{ratings: {equal}}}"]
     assert evaluate("--data", data, "--json", out, *FAKE, *sets) == 0
-    best = load(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]
+    best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]
     assert best["decided_by"] == {"pairwise": 1}
     chosen = load_rows(out)[0]["chosen"]
     assert {rule: by_size["4"] for rule, by_size in chosen.items()} == {
@@ -115,7 +115,7 @@ def test_missing_scores_never_win(tmp_path: Path) -> None:
     assert not evaluate(
         "--data", data, "--json", out, "--scores", "autoj", "--grades", "gpt4", *SIZES
     )
-    found = load(out)
+    found = load_result(out)
     assert found["bases"]["llama-2-7b-chat"]["best_of"]["4"]["grade"] == 5.0
     assert (found["overall"]["n"], found["overall"]["pearson"]) == (1, None)
 
@@ -150,7 +150,7 @@ def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
     data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
     flags = ["--data", data, "--json", out, *FAKE, "--grades", "gpt4"]
     assert evaluate(*flags, "--set", f"judge.script={script}", "--set", "budget=0.5") == 0
-    best = load(out)["bases"]["llama-2-7b-chat"]["best_of"]
+    best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]
     assert [best[n]["grade"] for n in ("2", "4")] == [2.0, 2.0]  # the one critique is a's
     assert len(log.read_text().splitlines()) == 2
     assert 0 < best["4"]["written"] <= 50
@@ -158,7 +158,7 @@ def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
     assert first["chosen"] == {"configured": {"2": 0, "4": 0}}
     assert first["ratings"][1:] == [None, None, None]
     assert evaluate(*flags, "--set", f"judge.script={script}") == 0
-    best = load(out)["bases"]["llama-2-7b-chat"]["best_of"]
+    best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]
     assert [best[n]["grade"] for n in ("2", "4")] == [4.0, 8.0]
     assert "written" not in best["4"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import EngineError, InputError
-from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.statistics import Draws
 from experiments.study import ResampledConfig, Study, StudyConfig, command
 from experiments.tables import report, tabled
 

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 from transformers import Trainer, TrainerControl
 
-from autoj_reward.evaluate.within_query import WithinQuery, summary
+from autoj_reward.evaluate.selection_metrics import WithinQuery, mean_orders
 from autoj_reward.training.judge.losses import Reading, read_item
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import Item, Logits
@@ -115,7 +115,7 @@ class JudgeTrainer(Trainer):
         means = {name: fmean(v) for name, v in losses.items()}
         means |= {name: fmean(v) for name, v in hits.items()}
         ranks = {name: float(spearmanr(*zip(*v, strict=True))[0]) for name, v in pairs.items()}
-        return {**means, **ranks, **summary(queries)}
+        return {**means, **ranks, **mean_orders(queries)}
 
 
 def _lengths(item: Item) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import TrainerCallback
 
-from autoj_reward.evaluate.intervals import Estimate, bootstrap, difference, share
+from autoj_reward.evaluate.statistics import Estimate, bootstrap, difference, share
 from autoj_reward.models.classifier import scores
 from autoj_reward.training.scalar.pairs import Preference
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Indices, Statistic, ratio
-from autoj_reward.evaluate.within_query import best_drawn
+from autoj_reward.evaluate.selection_metrics import best_drawn
+from autoj_reward.evaluate.statistics import Array, Draws, Estimate, Indices, Statistic, ratio
 from experiments.compare.ablation.measures import Scored
 from rollouts.best_of_n.curve import best_of_n_curve
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.types import JudgeInput
 from experiments.compare.ablation.bias import (

@@ -12,9 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Statistic, difference, ratio
-from autoj_reward.evaluate.metrics import Correlation, correlation, pearson, spearman
-from autoj_reward.evaluate.within_query import best_drawn, orders, tie_counts
+from autoj_reward.evaluate.selection_metrics import best_drawn, orders, tie_counts
+from autoj_reward.evaluate.statistics import (
+    Array,
+    Correlation,
+    Draws,
+    Estimate,
+    Statistic,
+    correlation,
+    difference,
+    pearson,
+    ratio,
+    spearman,
+)
 from rollouts.best_of_n.curve import default_sizes
 
 MEASURES: Mapping[str, Correlation] = {"pearson": pearson, "spearman": spearman}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoj_reward.config import JUDGE
-from autoj_reward.evaluate.intervals import Array
+from autoj_reward.evaluate.statistics import Array
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.types import JudgeInput, Judgement, Usage
 from experiments.compare.ablation.bias import log_length

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from autoj_reward.config import Block
 from autoj_reward.evaluate.graded import Graded, read_splits
-from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.evaluate.labelled import JudgeData, Rated, data_path, pairs_of
+from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.types import JudgeInput
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.evaluate.intervals import difference, share
-from autoj_reward.evaluate.metrics import correlation, spearman
+from autoj_reward.evaluate.statistics import correlation, difference, share, spearman
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.types import JudgeInput, Judgement, Outcome

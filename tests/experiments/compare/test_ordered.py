@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from autoj_reward.evaluate.graded import Graded, Output
-from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.evaluate.statistics import Draws
 from experiments.compare.judge_quality.__main__ import main
 from experiments.compare.judge_quality.ordered import by_query, ordered
 from experiments.compare.judge_quality.outputs import Outputs, as_rated

@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import Compared, Rated
-from autoj_reward.evaluate.metrics import spearman
+from autoj_reward.evaluate.statistics import spearman
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer

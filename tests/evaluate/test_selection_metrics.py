@@ -6,14 +6,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autoj_reward.evaluate.metrics import pearson
-from autoj_reward.evaluate.within_query import (
+from autoj_reward.evaluate.selection_metrics import (
     WithinQuery,
     gain,
+    mean_orders,
     order,
     order_given_length,
-    summary,
 )
+from autoj_reward.evaluate.statistics import pearson
 
 
 def drawn(seed: int, size: int = 30, ties: int | None = None) -> WithinQuery:
@@ -60,10 +60,10 @@ def test_the_gain_is_the_mean_over_every_way_to_draw(n: int, ties: int | None) -
     "queries", [[], [WithinQuery([1, 2], [3, 3], [4, 5])]], ids=["none", "equal grades"]
 )
 def test_nothing_to_order(queries: list[WithinQuery]) -> None:
-    assert summary(queries) == {}
+    assert mean_orders(queries) == {}
 
 
 def test_a_summary_is_the_mean_over_queries() -> None:
     queries = [drawn(5), drawn(6)]
-    found = summary(queries)
+    found = mean_orders(queries)
     assert found["order"] == pytest.approx(math.fsum(order(q) or 0.0 for q in queries) / 2)

@@ -1,3 +1,5 @@
+"""Correlations, kappa and bootstrap intervals, against other libraries and by hand."""
+
 from __future__ import annotations
 
 import math
@@ -8,45 +10,26 @@ import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from autoj_reward.evaluate.intervals import bootstrap, difference, share
-from autoj_reward.evaluate.metrics import (
-    Shown,
-    agrees,
+from autoj_reward.evaluate.statistics import (
+    bootstrap,
     cohen_kappa,
-    consistent,
     correlation,
-    joint,
+    difference,
     kendall,
     pearson,
-    pointwise_verdicts,
-    position,
-    search_tie_threshold,
+    share,
     spearman,
 )
-from autoj_reward.types import Verdict
-
-FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
-INCONSISTENT, FAILED = Verdict.INCONSISTENT, Verdict.FAILED
-
-
-# Correlations.
-
-
-def test_correlations_worked_by_hand() -> None:
-    # Deviations (-1, 0, 1) and (-2, 1, 1): covariance 3, norms sqrt(2) and sqrt(6).
-    assert pearson([1, 2, 3], [1, 4, 4]) == pytest.approx(3 / math.sqrt(12))
-    # Ranks (1, 2, 3) and (1, 2.5, 2.5): deviations (-1, 0, 1) and (-1, 0.5, 0.5).
-    assert spearman([1, 2, 3], [1, 4, 4]) == pytest.approx(1.5 / math.sqrt(2 * 1.5))
-    assert spearman([1, 2, 3], [1, 10, 11]) == pytest.approx(1)
-    assert pearson([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_correlations_are_scipys(seed: int) -> None:
+def test_correlations_and_kappa_are_the_libraries(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x, y = rng.integers(1, 11, 60), rng.normal(size=60).round(1)
+    x, y = rng.integers(1, 5, size=(2, 60))
     assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert cohen_kappa(x.tolist(), y.tolist()) == pytest.approx(cohen_kappa_score(x, y))
 
 
 @pytest.mark.parametrize("measure", [pearson, spearman])
@@ -73,9 +56,6 @@ def test_a_correlation_refuses_what_it_cannot_read(measure, x: list[float]) -> N
 def test_a_correlation_stays_in_its_range() -> None:
     x = np.array([0.1, 0.2, 0.3]) * 3
     assert pearson(x, x) == 1
-
-
-# Draws.
 
 
 def test_the_interval_of_a_share() -> None:
@@ -161,110 +141,6 @@ def test_a_difference_with_something_undefined_is_undefined() -> None:
     unknown = correlation(pearson, [1, 1], [1, 2])
     assert difference(known, unknown)(np.arange(2)) is None
     assert difference(unknown, known)(np.arange(2)) is None
-
-
-# Agreement and consistency.
-
-
-@pytest.mark.parametrize(
-    ("forward", "backward", "verdict"),
-    [
-        pytest.param(FIRST, SECOND, FIRST, id="the first both times"),
-        pytest.param(SECOND, FIRST, SECOND, id="the second both times"),
-        pytest.param(TIE, TIE, TIE, id="tie both times"),
-        pytest.param(FIRST, FIRST, INCONSISTENT, id="the same place"),
-        pytest.param(SECOND, SECOND, INCONSISTENT, id="the other place"),
-        pytest.param(FIRST, TIE, INCONSISTENT, id="half a tie"),
-        pytest.param(None, TIE, FAILED, id="first failed"),
-        pytest.param(FIRST, None, FAILED, id="second failed"),
-    ],
-)
-def test_joint_verdicts(forward: Shown, backward: Shown, verdict: Verdict) -> None:
-    assert joint(forward, backward) is verdict
-
-
-VERDICTS = [FIRST, SECOND, TIE, FIRST, INCONSISTENT, INCONSISTENT, FAILED, TIE]
-LABELS = [FIRST, SECOND, TIE, SECOND, FIRST, TIE, TIE, FIRST]
-
-
-def test_agreement_and_consistency_by_the_strict_rule() -> None:
-    # Five rows are consistent, three of them right; the failed row counts in both denominators.
-    assert agrees(VERDICTS, LABELS).tolist() == [True] * 3 + [False] * 5
-    assert consistent(VERDICTS).tolist() == [True] * 4 + [False] * 3 + [True]
-    assert agrees([], []).tolist() == []
-
-
-@pytest.mark.parametrize("label", [INCONSISTENT, FAILED])
-def test_a_label_is_a_humans(label: Verdict) -> None:
-    with pytest.raises(ValueError, match=f"no human label.*{label.value}"):
-        agrees([label], [label])
-
-
-def test_rows_and_labels_must_match() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        agrees([FIRST, TIE], [FIRST])
-
-
-def test_position_preference() -> None:
-    orders: list[tuple[Shown, Shown]] = [
-        (FIRST, SECOND),
-        (FIRST, FIRST),
-        (FIRST, FIRST),
-        (SECOND, SECOND),
-        (TIE, SECOND),
-        (TIE, TIE),
-        (FIRST, None),
-    ]
-    found = position(orders)
-    # FIRST five times, SECOND four times; the failed row does not count.
-    assert found.first_share == 5 / 9
-    assert (found.always_first, found.always_second, found.half_tie) == (2, 1, 1)
-
-
-def test_a_consistent_judge_prefers_no_place() -> None:
-    assert position([(FIRST, SECOND)] * 5).first_share == 0.5
-    assert position([(TIE, TIE), (None, FIRST)]).first_share is None
-
-
-# Ties by threshold.
-
-
-def test_pointwise_verdicts() -> None:
-    found = pointwise_verdicts([1.0, -1.0, 0.5, -0.5, 0.0, None], 0.5)
-    assert found == [FIRST, SECOND, TIE, TIE, TIE, FAILED]
-    assert pointwise_verdicts([0.01, 0.0], 0) == [FIRST, TIE]
-
-
-def test_the_threshold_is_the_lowest_of_the_best() -> None:
-    gaps = [1.5, -1.2, 0.305, -0.2, 0.1, None]
-    labels = [FIRST, SECOND, TIE, TIE, TIE, TIE]
-    # From 0.31 on all three ties are found; from 1.2 on a decided row is lost.
-    assert search_tie_threshold(gaps, labels) == 0.31
-
-
-@pytest.mark.parametrize(
-    ("gaps", "labels", "threshold"),
-    [
-        pytest.param([0.5, -0.5], [FIRST, SECOND], 0.0, id="no ties"),
-        pytest.param([2.0, -1.99], [TIE, TIE], 2.0, id="the highest"),
-        pytest.param([3.0, -3.0], [TIE, TIE], 0.0, id="out of reach"),
-    ],
-)
-def test_the_ends_of_the_search(gaps: list[float], labels: list[Verdict], threshold: float) -> None:
-    assert search_tie_threshold(gaps, labels) == threshold
-
-
-def test_a_threshold_needs_rows() -> None:
-    with pytest.raises(ValueError, match="no rows"):
-        search_tie_threshold([], [])
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_kendall_and_kappa_are_the_libraries(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x, y = rng.integers(0, 4, size=(2, 40))
-    assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
-    assert cohen_kappa(x.tolist(), y.tolist()) == pytest.approx(cohen_kappa_score(x, y))
 
 
 def test_kendall_and_kappa_may_be_undefined() -> None:

@@ -1,0 +1,143 @@
+"""The loop of every evaluation: answers to rows, a record of each row, metrics, the result file.
+
+A `Task` says what one evaluation does in this loop. Rows are judged as they are read and written as
+they are judged; only what `Task.keep` returns is held for the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import Field
+
+from autoj_reward.config import Block, JudgeConfig, TieBreak, View
+from autoj_reward.evaluate.results import PLOT, ROWS, answerer_name, path_beside, write_result
+from autoj_reward.evaluate.statistics import Draws, ResultFields
+from autoj_reward.io.claims import judged_by
+from autoj_reward.io.files import filling, require_apart, write_text
+from autoj_reward.models.unused import load_run
+from autoj_reward.models.views import with_readings
+
+RowT = TypeVar("RowT")
+AnswerT = TypeVar("AnswerT")
+KeptT = TypeVar("KeptT")
+
+
+class EvaluateConfig(Block):
+    """Config keys of every evaluation. The files that are measured come by flag."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge that is measured."""
+    journal: Path | None = None
+    """SQLite file of every judgement; null: beside the result."""
+    sample: int | None = Field(None, ge=1)
+    """Measure only so many rows, drawn with the seed; null: all."""
+    bootstrap: int = Field(2000, ge=1)
+    """Resamples of each 95 % interval."""
+    seed: int = 0
+    """Seed of everything that is drawn."""
+
+    @property
+    def draws(self) -> Draws:
+        """Resamples of the intervals, and their seed."""
+        return Draws(self.bootstrap, self.seed)
+
+    def rating_by(self, view: View, tie_break: Collection[TieBreak] = ()) -> Self:
+        """Return the config with a judge that reads what a view, and rules among equals, need."""
+        judge = with_readings(self.judge, view, "choose", tie_break)
+        return self.model_copy(update={"judge": judge})
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """Files of one run: what it reads, by role, its result and its journal."""
+
+    sources: Mapping[str, str]
+    result: str
+    journal: Path
+
+    def beside(self, ending: str) -> Path:
+        """Return a file that is written beside the result."""
+        return path_beside(self.result, ending)
+
+
+ConfigT = TypeVar("ConfigT", bound=EvaluateConfig)
+
+
+def open_run(
+    kind: type[ConfigT],
+    config: str | None,
+    sets: Sequence[str],
+    strict: bool,
+    result: str,
+    **sources: str | None,
+) -> tuple[ConfigT, RunFiles]:
+    """Read the config of an evaluation, and name its files.
+
+    sources: the other files that it reads, by role; None where there is none. Raises OutputError,
+    and opens nothing, if the result or a file beside it is one of the files that are read.
+    """
+    checked = load_run(kind, config, sets, strict)
+    given = {role: path for role, path in sources.items() if path is not None}
+    files = RunFiles(given, result, checked.journal or path_beside(result, ".journal.sqlite"))
+    beside = (files.beside(ROWS), files.beside(PLOT), files.journal)
+    require_apart([config, *given.values()], [result, *beside])
+    return checked, files
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[RowT, AnswerT, KeptT]):
+    """One evaluation, from its rows to the table that it prints."""
+
+    name: str
+    """The task of the result; results of one task are compared."""
+    config: EvaluateConfig
+    files: RunFiles
+    judges: Sequence[JudgeConfig | str]
+    """The judge that is measured, then its grader, if any; a path stands for a file of answers."""
+    answer: Callable[[Callable[[RowT, AnswerT], None]], ResultFields]
+    """Passes every row and its answer on, in the order of the rows; returns result fields of its
+    own, such as the cost."""
+    keep: Callable[[RowT, AnswerT], KeptT]
+    """Returns what the metrics need of a row and its answer: no text."""
+    metrics: Callable[[Sequence[KeptT]], ResultFields]
+    """Returns the result fields of all rows."""
+    show: Callable[[ResultFields], None]
+    """Prints the result fields."""
+    record: Callable[[RowT, AnswerT], dict[str, Any]] | None = None
+    """Returns a line of the file of judged rows; None: there is no such file."""
+    plot: Callable[[ResultFields], str] | None = None
+    """Returns an SVG of the result fields; None: there is no plot."""
+
+
+def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
+    """Run an evaluation, and return its exit code.
+
+    The result is held for this process and these judges meanwhile, see `judged_by`. The file of
+    judged rows is there, whole, once all rows are measured without an error.
+    """
+    files, kept = task.files, list[KeptT]()
+    names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
+    with judged_by(names, result, result):
+        with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
+
+            def done(row: RowT, answer: AnswerT) -> None:
+                if rows and task.record:
+                    rows.line(task.record(row, answer))
+                kept.append(task.keep(row, answer))
+
+            own = task.answer(done)
+            fields = task.metrics(kept) | own
+        written = f"result: {files.result}"
+        if task.plot:
+            write_text(files.beside(PLOT), task.plot(fields))
+            written += f", plot: {files.beside(PLOT)}"
+        settings = task.config.model_dump(mode="json", exclude={"judge", "grader", "journal"})
+        write_result(files.result, task.name, task.judges[0], files.sources, settings, fields)
+    task.show(fields)
+    print(written)
+    return 0

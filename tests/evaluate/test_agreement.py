@@ -1,0 +1,155 @@
+"""Agreement, biases, calibration and stability of verdicts by hand, and kappa of two results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.cli import main as cli
+from autoj_reward.evaluate.agreement import (
+    OrderVerdict,
+    agrees,
+    calibration,
+    consistent,
+    count_markup,
+    pointwise_verdicts,
+    position_bias,
+    search_tie_threshold,
+    stability,
+    verdict_probabilities,
+)
+from autoj_reward.types import Judgement, Verdict
+from tests.evaluate_rows import pair, write
+from tests.judgements import compared
+
+FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
+FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
+INCONSISTENT, FAILED = Verdict.INCONSISTENT, Verdict.FAILED
+VERDICTS = [FIRST, SECOND, TIE, FIRST, INCONSISTENT, INCONSISTENT, FAILED, TIE]
+LABELS = [FIRST, SECOND, TIE, SECOND, FIRST, TIE, TIE, FIRST]
+
+
+def test_agreement_and_consistency_by_the_strict_rule() -> None:
+    # Five rows are consistent, three of them right; the failed row counts in both denominators.
+    assert agrees(VERDICTS, LABELS).tolist() == [True] * 3 + [False] * 5
+    assert consistent(VERDICTS).tolist() == [True] * 4 + [False] * 3 + [True]
+    assert agrees([], []).tolist() == []
+
+
+@pytest.mark.parametrize("label", [INCONSISTENT, FAILED])
+def test_a_label_is_a_humans(label: Verdict) -> None:
+    with pytest.raises(ValueError, match=f"no human label.*{label.value}"):
+        agrees([label], [label])
+
+
+def test_rows_and_labels_must_match() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        agrees([FIRST, TIE], [FIRST])
+
+
+def test_position_preference() -> None:
+    orders: list[tuple[OrderVerdict, OrderVerdict]] = [
+        (FIRST, SECOND),
+        (FIRST, FIRST),
+        (FIRST, FIRST),
+        (SECOND, SECOND),
+        (TIE, SECOND),
+        (TIE, TIE),
+        (FIRST, None),
+    ]
+    found = position_bias(orders)
+    # FIRST five times, SECOND four times; the failed row does not count.
+    assert found.first_share == 5 / 9
+    assert (found.always_first, found.always_second, found.half_tie) == (2, 1, 1)
+    assert position_bias([(TIE, TIE), (None, FIRST)]).first_share is None
+
+
+def test_pointwise_verdicts() -> None:
+    found = pointwise_verdicts([1.0, -1.0, 0.5, -0.5, 0.0, None], 0.5)
+    assert found == [FIRST, SECOND, TIE, TIE, TIE, FAILED]
+    assert pointwise_verdicts([0.01, 0.0], 0) == [FIRST, TIE]
+
+
+def test_the_threshold_is_the_lowest_of_the_best() -> None:
+    gaps = [1.5, -1.2, 0.305, -0.2, 0.1, None]
+    labels = [FIRST, SECOND, TIE, TIE, TIE, TIE]
+    # From 0.31 on all three ties are found; from 1.2 on a decided row is lost.
+    assert search_tie_threshold(gaps, labels) == 0.31
+
+
+@pytest.mark.parametrize(
+    ("gaps", "labels", "threshold"),
+    [
+        pytest.param([0.5, -0.5], [FIRST, SECOND], 0.0, id="no ties"),
+        pytest.param([2.0, -1.99], [TIE, TIE], 2.0, id="the highest"),
+        pytest.param([3.0, -3.0], [TIE, TIE], 0.0, id="out of reach"),
+    ],
+)
+def test_the_ends_of_the_search(gaps: list[float], labels: list[Verdict], threshold: float) -> None:
+    assert search_tie_threshold(gaps, labels) == threshold
+
+
+def test_a_threshold_needs_rows() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        search_tie_threshold([], [])
+
+
+def read_from(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
+    confidence = (("first", first), ("second", second), ("tie", tie))
+    return compared(verdict, confidence=confidence)
+
+
+def test_calibration_by_hand() -> None:
+    orders = [
+        (read_from(FIRST, 0.8, 0.1, 0.1), FIRST),
+        (read_from(FIRST, 0.4, 0.05, 0.05), SECOND),  # 0.8 once it is normalised
+        (compared(TIE), TIE),  # written, not read
+    ]
+    found = calibration([one for order in orders if (one := verdict_probabilities(*order))])
+    assert (found["n"], found["ece"]) == (2, 0.3)
+    assert found["brier"] == pytest.approx((0.04 + 0.01 + 0.01 + 0.64 + 0.81 + 0.01) / 2)
+    assert found["bins"] == [{"from": 0.8, "n": 2, "confidence": 0.8, "accuracy": 0.5}]
+
+
+def test_stability_by_hand() -> None:
+    one = [FIRST, SECOND, TIE, FIRST]
+    two = [FIRST, SECOND, FIRST, FIRST]
+    # observed 3/4; chance (2*3 + 1*1 + 1*0) / 16
+    assert stability([one, two]) == {
+        "repeats": 2,
+        "same": 75.0,
+        "kappa": round((3 / 4 - 7 / 16) / (1 - 7 / 16), 4),
+    }
+
+
+def test_markup_is_counted() -> None:
+    assert count_markup("# Head\n- a\n- b\n1. c\n**bold** and `x`\n```py\n```") == 7
+    assert count_markup("plain - text * with # signs") == 0
+
+
+def test_kappa_of_two_judges_and_the_labels(tmp_path: Path, capsys: Any) -> None:
+    """`longer` says first, first, second; the human says first, second, second."""
+    rows = [pair("planning", 0), pair("planning", 1, 1), pair("planning", 2, 1)]
+    rows[2] |= {"response 1": "s", "response 2": "longer"}
+    data, files = write(tmp_path / "p.jsonl", rows), []
+    for name in ("longer", "first"):
+        files.append(str(tmp_path / f"{name}.json"))
+        script = ["--set", f"judge.script={{verdicts: {name}}}"]
+        cli.main(["evaluate", "eval-p", "--data", data, "--json", files[-1], *FAKE, *script])
+    out = tmp_path / "k.json"
+    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
+    found = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
+    human = found["default (longer)", "label"]
+    # observed 2/3; chance (2 * 1 + 1 * 2) / 9
+    assert human["kappa"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
+    assert human["same"] == 66.67
+    assert found["default (longer)", "default (first)"]["kappa"] == 0.0
+    other = str(tmp_path / "other.json")
+    less = write(tmp_path / "less.jsonl", rows[:2])
+    cli.main(["evaluate", "eval-p", "--data", less, "--json", other, *FAKE])
+    capsys.readouterr()
+    assert cli.main(["evaluate", "kappa", "--results", *files, other, "--json", str(out)]) == 1
+    assert "other.json: 2 rows, and" in capsys.readouterr().err
