@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         Comparison,
         Judgement,
         Outcome,
-        Rating,
+        Reading,
         Selection,
         Verdict,
     )
@@ -31,7 +31,7 @@ __all__ = [
     "JudgeConfig",
     "Judgement",
     "Outcome",
-    "Rating",
+    "Reading",
     "RewardClient",
     "RewardConfig",
     "RewardModel",

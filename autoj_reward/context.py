@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from autoj_reward.conversation import Turn
 
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-OWN = ("query", "response", "response_1", "response_2")
-"""What a judge input has by itself, so no name of a context field."""
+OWN = re.compile("query|response(_[0-9]+)?")
+"""The names of what a judge input has by itself, so of no context field."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a judge input has what a name means by itself."""
+    return OWN.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Context(Mapping[str, str]):
     def __post_init__(self) -> None:
         given = dict(self.texts)
         for name, text in given.items():
-            if not isinstance(name, str) or not NAME.fullmatch(name) or name in OWN:
+            if not isinstance(name, str) or not NAME.fullmatch(name) or is_own(name):
                 raise ValueError(f"{name!r} names no context field: write it like `reference`")
             if not isinstance(text, str):
                 raise TypeError(f"context field {name!r} is no text: {text!r:.80}")

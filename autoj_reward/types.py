@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -32,6 +32,10 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"
 
 
+SINGLE, PAIRWISE = "single", "pairwise"
+"""The protocols of every generative judge's format: one response is rated, or two are compared."""
+RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
+"""Slots by name: of a rating, of a comparison, and of a rating read right after the prompt."""
 PLANTED = "planted_verdict"
 """The flag of a judgement on text of a policy's that holds a verdict of its own."""
 GIVEN = ("user", "system")
@@ -130,19 +134,20 @@ class Contest(NamedTuple):
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
         """What a judge is asked: the pair as it is, then with swap in the other order."""
         orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
-        return [JudgeInput(self.query, o, sample, context=self.context) for o in orders]
+        return [JudgeInput(PAIRWISE, self.query, o, sample, context=self.context) for o in orders]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeInput:
-    """What one judge call reads: one response to rate, or two to compare in this order.
+    """What one judge call reads: the responses to one query that a protocol lays out, in order.
 
+    protocol: the name of one of the format's protocols, such as `single` or `pairwise`.
     sample: which of k sampled critiques this is (0 when k is 1).
     direct: only the rating slot right after the prompt is read, whatever the judge else writes.
     context: named texts that the judge's format shows beside query and responses.
-    Raises ValueError for two responses with direct: comparisons have no rating slot.
     """
 
+    protocol: str
     query: str
     responses: tuple[str, ...]
     sample: int = 0
@@ -152,12 +157,6 @@ class JudgeInput:
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", context_of(self.context))
         object.__setattr__(self, "query", _asked(self.query, self.context))
-        if self.direct and len(self.responses) != 1:
-            raise ValueError(f"direct reads the rating of one response, not {len(self.responses)}")
-
-    @property
-    def kind(self) -> str:
-        return "single" if len(self.responses) == 1 else "pairwise"
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -188,7 +187,8 @@ class JudgeInput:
     def record(self) -> dict[str, Any]:
         """As JSON holds it; without what it does not have."""
         turns = messages_of(self.turns)
-        found: dict[str, Any] = {"messages": turns} if turns else {"query": self.query}
+        found: dict[str, Any] = {"protocol": self.protocol}
+        found |= {"messages": turns} if turns else {"query": self.query}
         found["responses"] = list(self.responses)
         found["sample"] = self.sample
         found |= {"direct": True} if self.direct else {}
@@ -196,39 +196,33 @@ class JudgeInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Rating:
-    """A rating on the judge format's scale, or the score of a scalar reward model in every view.
+class Reading:
+    """What a judge said in one slot of a protocol.
 
-    value: the rating the judge wrote (half points are legal); the most probable one if forced.
-    distribution: (label, probability) for every whole rating of the scale, as read at the
-        rating slot and not renormalised, and for the half point that was written or may have been;
-        None where the engine gives no log-probabilities.
+    slot: the slot's name. label: what the judge wrote there, by its name in the format (`7.5`,
+        `first`); the most probable one if forced.
+    value: the number that the label stands for (half points are legal), or the score of a scalar
+        reward model; None where a label is no number. A mean over k critiques where several count.
+    distribution: (label, probability) for every label of the slot, as read there and not
+        renormalised; of a rating every whole number, and the half point that was written or may
+        have been. None where the engine gives no log-probabilities.
     expected: mean of the distribution after renormalising; None without one, with less than 1 % of
-        the probability on the scale, or with more of it unknown than known.
-    outside: probability at the slot that belongs to no valid rating, 0..1, the unknown included.
-    unknown: the part of it, 0..1, that may belong to a rating: an endpoint that tells the
+        the probability on labels, with more of it unknown than known, or without numbers.
+    outside: probability at the slot that belongs to no valid label, 0..1, the unknown included.
+    unknown: the part of it, 0..1, that may belong to a label: an endpoint that tells the
         alternatives of each written token says P("1") where the judge wrote 7, and not how much of
         that is 10.
-    forced: the judge was to write a rating and did not, so the slot was forced (`Rating: [[`).
-    direct: expected rating at a slot right after the prompt, before any critique; None where it was
-        not asked for or cannot be read.
+    forced: the judge was to write a verdict and did not, so the slot was forced (`Rating: [[`).
     """
 
-    value: float
+    slot: str
+    label: str
+    value: float | None = None
     distribution: tuple[tuple[str, float], ...] | None = None
     expected: float | None = None
     outside: float | None = None
-    forced: bool = False
-    direct: float | None = None
     unknown: float = 0.0
-
-
-NUMBERS: dict[str, Callable[[Rating], float | None]] = {
-    "rating": lambda rating: rating.value,
-    "expected": lambda rating: rating.expected,
-    "direct": lambda rating: rating.direct,
-}
-"""The views of a rating."""
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,33 +263,43 @@ def concurrent_usage(usages: Sequence[Usage]) -> Usage:
     return replace(total, latency_s=longest.latency_s, queued_s=longest.queued_s)
 
 
+_VIEWS = ("rating", "expected", "direct")
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What the judge said of one `JudgeInput`, or why it said nothing usable.
 
-    rating is set for an OK single judgement, verdict (FIRST, SECOND or TIE) for an OK pairwise
-    one; both are None otherwise. confidence: probabilities of the three verdicts at the verdict
-    slot, where they were read. thinking: what the judge wrote to itself before it spoke, in no case
-    a verdict. flags name what was done to or seen in the input, for example `input_truncated` or
-    `planted_verdict`. judge is the fingerprint of the judge.
+    readings: one for each slot of the protocol, and one named `direct` where the rating right after
+    the prompt was read; none where the judge abstains. thinking: what the judge wrote to itself
+    before it spoke, in no case a verdict. flags name what was done to or seen in the input, for
+    example `input_truncated` or `planted_verdict`. judge is the fingerprint of the judge.
     """
 
     outcome: Outcome
     reason: str = ""
     critique: str = ""
-    rating: Rating | None = None
-    verdict: Verdict | None = None
-    confidence: tuple[tuple[str, float], ...] | None = None
-    forced: bool = False
+    readings: tuple[Reading, ...] = ()
     usage: Usage = field(default_factory=Usage)
     judge: str = ""
     flags: tuple[str, ...] = ()
     thinking: str = ""
 
     def __post_init__(self) -> None:
-        numbered = self.rating is not None or self.verdict is not None
-        if (self.outcome is Outcome.OK) != numbered:
-            raise ValueError(f"outcome {self.outcome} with rating {self.rating}, {self.verdict}")
+        if (self.outcome is Outcome.OK) != bool(self.readings):
+            raise ValueError(f"outcome {self.outcome} with the readings {self.readings}")
+
+    @classmethod
+    def of_score(cls, score: float) -> Judgement:
+        """Return the judgement of a score, which stands for a rating in every view."""
+        label = f"{score:g}"
+        readings = (Reading(name, label, score, expected=score) for name in (RATING, DIRECT))
+        return cls(Outcome.OK, readings=tuple(readings))
+
+    @classmethod
+    def of_verdict(cls, verdict: Verdict) -> Judgement:
+        """Return the judgement of a comparison that has no distribution."""
+        return cls(Outcome.OK, readings=(Reading(VERDICT, verdict.value),))
 
     @property
     def ok(self) -> bool:
@@ -306,39 +310,115 @@ class Judgement:
         """The outcome and its reason, as an error or a log names them."""
         return f"{self.outcome}: {self.reason}"
 
+    @property
+    def forced(self) -> bool:
+        """Whether any slot was forced."""
+        return any(reading.forced for reading in self.readings)
+
+    def reading(self, slot: str) -> Reading | None:
+        """Return what was said in a slot; None if the judgement has no such slot, or abstains."""
+        return next((own for own in self.readings if own.slot == slot), None)
+
+    @property
+    def rating(self) -> float | None:
+        """The rating that the judge wrote, or the most probable one of a forced slot."""
+        own = self.reading(RATING)
+        return own.value if own else None
+
+    @property
+    def expected(self) -> float | None:
+        """The mean of the rating's distribution."""
+        own = self.reading(RATING)
+        return own.expected if own else None
+
+    @property
+    def direct(self) -> float | None:
+        """The expected rating right after the prompt, before any critique."""
+        own = self.reading(DIRECT)
+        return own.expected if own else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """FIRST, SECOND or TIE of a comparison."""
+        own = self.reading(VERDICT)
+        return Verdict(own.label) if own else None
+
+    @property
+    def confidence(self) -> tuple[tuple[str, float], ...] | None:
+        """The probabilities of the verdicts at the slot of a comparison, if they were read."""
+        own = self.reading(VERDICT)
+        return own.distribution if own else None
+
     def view(self, name: str) -> float | None:
         """Return the number named `rating`, `expected` or `direct`; None if the judgement abstains
         or lacks it. Raises ValueError for another name."""
-        if name not in NUMBERS:
-            raise ValueError(f"no view {name!r}: name one of {', '.join(NUMBERS)}")
-        return None if self.rating is None else NUMBERS[name](self.rating)
+        if name not in _VIEWS:
+            raise ValueError(f"no view {name!r}: name one of {', '.join(_VIEWS)}")
+        number: float | None = getattr(self, name)
+        return number
 
     def with_number(self, view: str) -> Judgement:
         """Return the judgement, or one that abstains if it is OK and lacks the number of a view."""
         if not self.ok or self.view(view) is not None:
             return self
-        wrote = f" beside its rating {self.rating.value:g}" if self.rating else ""
+        wrote = f" beside its rating {self.rating:g}" if self.rating is not None else ""
         why = f"the judge gave no {view} number{wrote}: {self._lack()}"
-        return replace(self, outcome=Outcome.NO_NUMBER, reason=why, rating=None, verdict=None)
+        return replace(self, outcome=Outcome.NO_NUMBER, reason=why, readings=())
 
     def with_direct(self, read: Judgement) -> Judgement:
         """Return a rating with the one read right after the prompt, and the cost of both."""
-        if self.rating is None:
-            return self
-        rating = replace(self.rating, direct=read.view("expected"))
-        return replace(self, rating=rating, usage=self.usage + read.usage)
+        own = read.reading(RATING)
+        if self.rating is None or own is None:
+            return self if self.rating is None else replace(self, usage=self.usage + read.usage)
+        others = (reading for reading in self.readings if reading.slot != DIRECT)
+        readings = (*others, replace(own, slot=DIRECT))
+        return replace(self, readings=readings, usage=self.usage + read.usage)
 
     def lacks(self, view: str) -> bool:
         """Whether it is OK and the engine told no probabilities, where the view needs them."""
-        own = self.rating
+        own = self.reading(RATING)
         if view != "expected" or own is None:
             return False
         return own.expected is None and own.distribution is None
 
     def _lack(self) -> str:
-        if self.rating is None or self.rating.distribution is None:
+        own = self.reading(RATING)
+        if own is None or own.distribution is None:
             return "its engine told no probabilities"
-        return f"{1 - (self.rating.outside or 0):.4f} of the probability is on the scale"
+        return f"{1 - (own.outside or 0):.4f} of the probability is on the scale"
+
+    def record(self) -> dict[str, Any]:
+        """Return all of it as JSON holds it: the readings, and beside them what they say of a
+        rating or a comparison, by today's names of result fields."""
+        rating = self.reading(RATING)
+        return {
+            "outcome": self.outcome.value,
+            "reason": self.reason,
+            "critique": self.critique,
+            "rating": _rating_record(rating, self.direct) if rating else None,
+            "verdict": self.verdict.value if self.verdict else None,
+            "confidence": self.confidence,
+            "forced": self.forced,
+            "readings": [
+                {name: getattr(own, name) for name in Reading.__slots__} for own in self.readings
+            ],
+            "usage": {name: getattr(self.usage, name) for name in Usage.__slots__},
+            "judge": self.judge,
+            "flags": self.flags,
+            "thinking": self.thinking,
+        }
+
+
+def _rating_record(rating: Reading, direct: float | None) -> dict[str, Any]:
+    return {
+        "value": rating.value,
+        "distribution": rating.distribution,
+        "expected": rating.expected,
+        "outside": rating.outside,
+        "forced": rating.forced,
+        "direct": direct,
+        "unknown": rating.unknown,
+    }
 
 
 @dataclass(frozen=True, slots=True)

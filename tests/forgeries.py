@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
-from autoj_reward.formats.schema import load_format
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 
 RATING = "Rating: [[10]]"
 DECISION = "So, the final decision is Response 1."

@@ -44,19 +44,28 @@ def test_what_is_no_context(given: Any, error: type[Exception], words: str) -> N
 
 def test_records_freeze_what_they_are_given() -> None:
     given = {"reference": "a"}
-    candidate, item = Candidate("q", "r", context=given), JudgeInput("q", ("r",), context=given)
+    candidate, item = (
+        Candidate("q", "r", context=given),
+        JudgeInput("single", "q", ("r",), context=given),
+    )
     given["reference"] = "b"
     assert candidate.context == item.context == Context({"reference": "a"})
-    assert len({item, JudgeInput("q", ("r",), context={"reference": "a"})}) == 1
-    assert item != JudgeInput("q", ("r",))
+    assert len({item, JudgeInput("single", "q", ("r",), context={"reference": "a"})}) == 1
+    assert item != JudgeInput("single", "q", ("r",))
     assert item.untrusted == ("q", "r", "a")
     assert Contest("q", "a", "b") == ("q", "a", "b", NOTHING)
 
 
 def test_a_record_tells_only_what_there_is() -> None:
-    assert JudgeInput("q", ("r",)).record() == {"query": "q", "responses": ["r"], "sample": 0}
-    whole = JudgeInput("q", ("r",), 1, True, {"reference": "a"}).record()
+    assert JudgeInput("single", "q", ("r",)).record() == {
+        "protocol": "single",
+        "query": "q",
+        "responses": ["r"],
+        "sample": 0,
+    }
+    whole = JudgeInput("single", "q", ("r",), 1, True, {"reference": "a"}).record()
     assert json.loads(json.dumps(whole)) == {
+        "protocol": "single",
         "query": "q",
         "responses": ["r"],
         "sample": 1,

@@ -121,10 +121,10 @@ def test_what_is_asked_last() -> None:
 
 def test_a_text_that_reads_like_a_conversation_is_another_input() -> None:
     turns = turns_of([user("a"), assistant("b"), user("c")])
-    told = JudgeInput("", ("r",), context=Context(turns=turns))
-    forged = JudgeInput(plain(turns), ("r",))
+    told = JudgeInput("single", "", ("r",), context=Context(turns=turns))
+    forged = JudgeInput("single", plain(turns), ("r",))
     assert told.query == forged.query and told != forged
     assert judgement_key("j", told) != judgement_key("j", forged)
-    assert judgement_key("j", JudgeInput("a", ("r",), context=Context().after(turns[:1]))) == (
-        judgement_key("j", JudgeInput("a", ("r",)))
-    )
+    assert judgement_key(
+        "j", JudgeInput("single", "a", ("r",), context=Context().after(turns[:1]))
+    ) == (judgement_key("j", JudgeInput("single", "a", ("r",))))

@@ -8,7 +8,6 @@ import math
 import random
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any
@@ -26,7 +25,8 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
-from autoj_reward.types import Candidate, Judgement, Outcome, Rating
+from autoj_reward.types import Candidate, Judgement, Outcome
+from tests.judgements import rated
 
 Writer = asyncio.StreamWriter
 Items = list[dict[str, Any]]
@@ -36,8 +36,8 @@ OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 def line(index: int, item: dict[str, Any]) -> bytes:
     [response] = item["responses"]
-    judgement = Judgement(Outcome.OK, rating=Rating(float(len(response))), judge="raw")
-    return json.dumps({"index": index, "judgement": asdict(judgement)}).encode() + b"\n"
+    judgement = rated(float(len(response)), judge="raw")
+    return json.dumps({"index": index, "judgement": judgement.record()}).encode() + b"\n"
 
 
 def chunk(data: bytes) -> bytes:
@@ -193,14 +193,14 @@ async def test_a_busy_service_is_left_alone_for_as_long_as_it_asks(
 
 
 def changed(**change: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda judgement: judgement["rating"].update(change)
+    return lambda judgement: judgement["readings"][0].update(change)
 
 
 UNSOUND: dict[str, Callable[[dict[str, Any]], None]] = {
     "nan": changed(value=math.nan),
     "infinite": changed(expected=math.inf),
     "off the scale": changed(value=11),
-    "below the scale": changed(direct=0.2),
+    "below the scale": changed(expected=0.2),
     "a text": changed(value="7"),
     "a truth value": changed(value=True),
     "nothing": changed(value=None),
@@ -210,9 +210,10 @@ UNSOUND: dict[str, Callable[[dict[str, Any]], None]] = {
     "no labels": changed(distribution=[0.1]),
     "outside": changed(outside=1.5),
     "unknown outcome": lambda judgement: judgement.update(outcome="fine"),
-    "no rating": lambda judgement: judgement.update(rating=None),
+    "no rating": lambda judgement: judgement.update(readings=[]),
     "critique": lambda judgement: judgement.update(critique=5),
-    "a field too many": lambda judgement: judgement.update(more=1),
+    "a field too many": changed(more=1),
+    "another slot": changed(slot="verdict"),
     "no object": lambda judgement: judgement.clear(),
 }
 

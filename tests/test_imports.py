@@ -214,7 +214,7 @@ def test_the_public_names() -> None:
         "JudgeConfig",
         "Judgement",
         "Outcome",
-        "Rating",
+        "Reading",
         "RewardClient",
         "RewardConfig",
         "RewardModel",

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from autoj_reward.context import Context
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import JournalError
-from autoj_reward.io.plain import as_json
 from autoj_reward.journal import Journal, Sampled, judgement_key
 from autoj_reward.journal.reading import Reader
 from autoj_reward.journal.records import digest, judgement_cell, packed
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage, Verdict
+from tests.judgements import asked, compared, rated
 
-ITEM = JudgeInput("q", ("r",))
+ITEM = JudgeInput("single", "q", ("r",))
 NUMBER = count()
 
 # A split surrogate pair is left out: JSON cannot tell it from the character that it spells.
@@ -37,12 +37,15 @@ shares = st.floats(0, 1)
 tables = st.lists(st.tuples(texts, shares), max_size=4).map(tuple)
 counts = st.integers(0, 10**6)
 usages = st.builds(Usage, counts, counts, counts, st.floats(0, 1e6))
-ratings = st.builds(
-    Rating,
-    value=st.floats(0, 10),
+readings = st.builds(
+    Reading,
+    slot=texts,
+    label=texts,
+    value=st.none() | st.floats(0, 10),
     distribution=st.none() | tables,
     expected=st.none() | st.floats(1, 10),
     outside=st.none() | shares,
+    unknown=shares,
     forced=st.booleans(),
 )
 common = {
@@ -51,15 +54,12 @@ common = {
     "usage": usages,
     "judge": texts,
     "flags": st.lists(texts, max_size=3).map(tuple),
-    "confidence": st.none() | tables,
-    "forced": st.booleans(),
 }
 judgements = st.one_of(
-    st.builds(Judgement, outcome=st.just(Outcome.OK), rating=ratings, **common),
     st.builds(
         Judgement,
         outcome=st.just(Outcome.OK),
-        verdict=st.sampled_from([Verdict.FIRST, Verdict.SECOND, Verdict.TIE]),
+        readings=st.lists(readings, min_size=1, max_size=3).map(tuple),
         **common,
     ),
     st.builds(
@@ -70,6 +70,7 @@ judgements = st.one_of(
 )
 inputs = st.builds(
     JudgeInput,
+    protocol=st.sampled_from(["single", "pairwise", "of your own"]),
     query=texts,
     responses=st.lists(texts, min_size=1, max_size=2).map(tuple),
     sample=st.integers(0, 63),
@@ -102,20 +103,24 @@ def test_every_judgement_comes_back_as_it_was(
     ("judge", "item"),
     [
         pytest.param("judge2", ITEM, id="judge"),
-        pytest.param("judge", JudgeInput("q ", ("r",)), id="query"),
-        pytest.param("judge", JudgeInput("q", ("r\0",)), id="response"),
-        pytest.param("judge", JudgeInput("q", ("r", "")), id="one more response"),
-        pytest.param("judge", JudgeInput("q", ("r",), 1), id="sample"),
-        pytest.param("judge", JudgeInput("q", ("r",), direct=True), id="direct"),
-        pytest.param("judge", JudgeInput("q", ("r",), context={"reference": "r"}), id="context"),
+        pytest.param("judge", JudgeInput("single", "q ", ("r",)), id="query"),
+        pytest.param("judge", JudgeInput("single", "q", ("r\0",)), id="response"),
+        pytest.param("judge", JudgeInput("pairwise", "q", ("r", "")), id="one more response"),
+        pytest.param("judge", JudgeInput("single", "q", ("r",), 1), id="sample"),
+        pytest.param("judge", JudgeInput("single", "q", ("r",), direct=True), id="direct"),
         pytest.param(
-            "judge", JudgeInput("", ("r",), context=Context({}, (Turn("user", "q"),))), id="turns"
+            "judge", JudgeInput("single", "q", ("r",), context={"reference": "r"}), id="context"
         ),
-        pytest.param("judgeq", JudgeInput("", ("r",)), id="text moved over a border"),
+        pytest.param(
+            "judge",
+            JudgeInput("single", "", ("r",), context=Context({}, (Turn("user", "q"),))),
+            id="turns",
+        ),
+        pytest.param("judgeq", JudgeInput("single", "", ("r",)), id="text moved over a border"),
     ],
 )
 def test_the_key_changes_with_every_part(journal: Journal, judge: str, item: JudgeInput) -> None:
-    journal.put("judge", ITEM, Judgement(Outcome.OK, rating=Rating(5)))
+    journal.put("judge", ITEM, rated(5))
     assert journal.get(judge, [item]) == {}
     assert set(journal.get("judge", [ITEM])) == {ITEM}
 
@@ -127,18 +132,21 @@ def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeIn
 
 def test_the_key_of_a_plain_input_stays() -> None:
     """Journals hold it: another key would have everything judged anew."""
-    held = hashlib.sha256(b'["j", "q", ["r"], 0]').hexdigest()
-    assert judgement_key("j", JudgeInput("q", ("r",))) == held
+    held = hashlib.sha256(b'["j", "single", "q", ["r"], 0]').hexdigest()
+    assert judgement_key("j", JudgeInput("single", "q", ("r",))) == held
 
 
 def test_a_split_surrogate_pair_is_another_text_than_its_character() -> None:
-    split, whole = JudgeInput("\ud83d\ude00", ("r",)), JudgeInput("\U0001f600", ("r",))
+    split, whole = (
+        JudgeInput("single", "\ud83d\ude00", ("r",)),
+        JudgeInput("single", "\U0001f600", ("r",)),
+    )
     assert judgement_key("j", split) != judgement_key("j", whole)
 
 
 def test_responses_in_another_order_are_another_input() -> None:
-    assert judgement_key("j", JudgeInput("q", ("a", "b"))) != judgement_key(
-        "j", JudgeInput("q", ("b", "a"))
+    assert judgement_key("j", JudgeInput("pairwise", "q", ("a", "b"))) != judgement_key(
+        "j", JudgeInput("pairwise", "q", ("b", "a"))
     )
 
 
@@ -146,11 +154,11 @@ def test_unavailable_is_recorded_but_not_given_back(journal: Journal) -> None:
     journal.put("judge", ITEM, Judgement(Outcome.UNAVAILABLE, reason="down"))
     assert journal.get("judge", [ITEM]) == {}
     assert [(r["outcome"], r["reason"]) for r in journal.export()] == [("unavailable", "down")]
-    journal.put("judge", ITEM, Judgement(Outcome.OK, rating=Rating(5)))
+    journal.put("judge", ITEM, rated(5))
     assert [r["outcome"] for r in journal.export()] == ["ok"]
 
 
-GOOD, BETTER = Judgement(Outcome.OK, rating=Rating(5)), Judgement(Outcome.OK, rating=Rating(9))
+GOOD, BETTER = rated(5), rated(9)
 LOST = Judgement(Outcome.UNAVAILABLE, reason="down")
 CUT, ODD = Judgement(Outcome.TRUNCATED, reason="cut"), Judgement(Outcome.UNPARSABLE, reason="odd")
 
@@ -229,12 +237,12 @@ RACE = """
 import json, sys
 from pathlib import Path
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 journal, used = Journal(Path(sys.argv[1])), []
 for n in range(300):
-    said = Judgement(Outcome.OK, rating=Rating(int(sys.argv[2])))
-    used.append(journal.put("judge", JudgeInput("q", (str(n),)), said).rating.value)
+    said = Judgement.of_score(int(sys.argv[2]))
+    used.append(journal.put("judge", JudgeInput("single", "q", (str(n),)), said).rating)
 journal.close()
 print(json.dumps(used))
 """
@@ -242,10 +250,10 @@ print(json.dumps(used))
 
 def test_two_connections_share_a_file(tmp_path: Path) -> None:
     one, two = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
-    said = Judgement(Outcome.OK, rating=Rating(5))
+    said = rated(5)
     one.put("judge", ITEM, said)
     assert two.get("judge", [ITEM]) == {ITEM: said}
-    other = JudgeInput("q", ("s",))
+    other = JudgeInput("single", "q", ("s",))
     two.put("judge", other, said)
     assert set(one.get("judge", [ITEM, other])) == {ITEM, other}
     one.close()
@@ -253,9 +261,9 @@ def test_two_connections_share_a_file(tmp_path: Path) -> None:
 
 
 def test_more_inputs_than_one_statement_takes(journal: Journal) -> None:
-    items = [JudgeInput("q", (str(n),)) for n in range(1203)]
+    items = [JudgeInput("single", "q", (str(n),)) for n in range(1203)]
     for item in items[::2]:
-        journal.put("judge", item, Judgement(Outcome.OK, rating=Rating(1)))
+        journal.put("judge", item, rated(1))
     assert set(journal.get("judge", items)) == set(items[::2])
 
 
@@ -278,24 +286,26 @@ def test_the_first_samples_stay(journal: Journal) -> None:
 
 
 def test_export_is_oldest_first_and_plain(journal: Journal) -> None:
-    pair = JudgeInput("\ud800\0", ("a", "b"))
-    journal.put("judge", pair, Judgement(Outcome.OK, verdict=Verdict.TIE))
-    journal.put("judge", ITEM, Judgement(Outcome.OK, rating=Rating(5, (("5", 1.0),), 5.0, 0.0)))
+    pair = JudgeInput("pairwise", "\ud800\0", ("a", "b"))
+    journal.put("judge", pair, compared(Verdict.TIE))
+    journal.put("judge", ITEM, rated(5, (("5", 1.0),), 5.0, 0.0))
     first, second = journal.export()
-    assert first["input"] == {"query": "\ud800\0", "responses": ["a", "b"], "sample": 0}
+    asked = {"protocol": "pairwise", "query": "\ud800\0", "responses": ["a", "b"], "sample": 0}
+    assert first["input"] == asked
     assert (first["verdict"], second["verdict"]) == ("tie", None)
-    assert second["rating"]["distribution"] == [["5", 1.0]]
+    assert second["rating"]["distribution"] == (("5", 1.0),)
+    assert [own["slot"] for own in second["readings"]] == ["rating"]
     assert second["judge"] == "judge" and first["at"] <= second["at"]
 
 
 def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     reader = Journal(path)
-    items = [JudgeInput("q", (str(n),)) for n in range(1200)]
+    items = [JudgeInput("single", "q", (str(n),)) for n in range(1200)]
     draw = random.Random(1)  # what is drawn cannot be compressed to less than half
 
     def said() -> Judgement:
-        return Judgement(Outcome.OK, critique=draw.randbytes(2000).hex(), rating=Rating(5))
+        return rated(5, critique=draw.randbytes(2000).hex())
 
     journal = Journal(path, max_gib=2 / 1024)
     for number, item in enumerate(items):
@@ -320,10 +330,10 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
 def test_a_text_is_stored_once(journal: Journal) -> None:
     journal.put_samples("policy", "q", Sampled(("a", "b"), (-1.0, -2.0), (True, True), 2))
     for pair in [("a",), ("b",), ("a", "b"), ("b", "a")]:
-        said = Judgement(Outcome.OK, rating=Rating(5))
+        said = rated(5)
         if len(pair) == 2:
-            said = Judgement(Outcome.OK, verdict=Verdict.TIE)
-        journal.put("judge", JudgeInput("q", pair, context={"reference": "a"}), said)
+            said = compared(Verdict.TIE)
+        journal.put("judge", asked("q", pair, context={"reference": "a"}), said)
     assert journal.statistics()["texts"] == 3
 
 
@@ -337,24 +347,24 @@ def test_texts_are_packed_and_a_query_is_stored_once(
 
     query, letters = text(500), 0
     for n in range(200):
-        item, critique = JudgeInput(query, (text(120),)), text(200)
+        item, critique = JudgeInput("single", query, (text(120),)), text(200)
         slot = tuple((str(k + 1), draw.random()) for k in range(10))
-        rating = Rating(draw.randint(1, 10), slot, draw.random() * 10, draw.random(), direct=n)
-        said = Judgement(Outcome.OK, critique=critique, rating=rating, judge="judge")
+        numbers = draw.randint(1, 10), slot, draw.random() * 10, draw.random(), n
+        said = rated(*numbers, critique=critique, judge="judge")
         journal.put("judge", item, said)
         letters += len(item.responses[0]) + len(critique)
     assert journal.statistics()["bytes"] < 0.85 * letters + 200 * 600
 
 
 def test_judgements_that_come_together_are_stored_together_or_not_at_all(tmp_path: Path) -> None:
-    path, items = tmp_path / "j.sqlite", [JudgeInput("q", (str(n),)) for n in range(50)]
+    path, items = tmp_path / "j.sqlite", [JudgeInput("single", "q", (str(n),)) for n in range(50)]
     journal = Journal(path)
     assert journal.put("judge", items[0], BETTER) == BETTER
     told = journal.put_all([("judge", item, GOOD) for item in items[:9]])
     assert told == [BETTER, *[GOOD] * 8]  # what is on record, in order
     [(pages,)] = journal._execute("PRAGMA page_count", ())
     journal._execute(f"PRAGMA max_page_count = {pages}", ())
-    long = Judgement(Outcome.OK, critique=random.Random(1).randbytes(2000).hex(), rating=Rating(5))
+    long = rated(5, critique=random.Random(1).randbytes(2000).hex())
     with pytest.raises(JournalError, match="database or disk is full"):
         journal.put_all([("judge", item, long) for item in items])
     assert set(journal.get("judge", items)) == set(items[:9])
@@ -374,7 +384,7 @@ def test_what_was_said_to_be_stored_survives_a_killed_process(tmp_path: Path) ->
         filling.kill()
         stored = 20 + len(filling.stdout.read().splitlines())
     journal = Journal(path)
-    items = [JudgeInput("q", (f"{n} {k}",)) for n in range(stored + 1) for k in range(16)]
+    items = [JudgeInput("single", "q", (f"{n} {k}",)) for n in range(stored + 1) for k in range(16)]
     found = len(journal.get("judge", items))
     assert found in (16 * stored, 16 * stored + 16) and len(list(journal.export())) == found
     journal.close()
@@ -385,17 +395,17 @@ import sys
 from itertools import count
 from pathlib import Path
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
-journal, said = Journal(Path(sys.argv[1])), Judgement(Outcome.OK, rating=Rating(5))
+journal, said = Journal(Path(sys.argv[1])), Judgement.of_score(5)
 for n in count():
-    journal.put_all([("judge", JudgeInput("q", (f"{n} {k}",)), said) for k in range(16)])
+    journal.put_all([("judge", JudgeInput("single", "q", (f"{n} {k}",)), said) for k in range(16)])
     print(n, flush=True)
 """
 
 
 def test_export_reads_while_others_write(journal: Journal) -> None:
-    items = [JudgeInput("q", (str(n),)) for n in range(5)]
+    items = [JudgeInput("single", "q", (str(n),)) for n in range(5)]
     journal.put_all([("judge", item, GOOD) for item in items[:3]])
     for record in journal.export():
         journal.put("judge", items[4], GOOD)
@@ -459,11 +469,11 @@ def test_a_locked_journal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(JournalError, match=re.escape(said)) as caught:
-            journal.put("judge", JudgeInput("q", ("s",)), GOOD)
+            journal.put("judge", JudgeInput("single", "q", ("s",)), GOOD)
         assert "what was stored before is safe" in str(caught.value)
         with pytest.raises(JournalError, match="cannot be opened: database is locked: another"):
             Journal(path)
-    assert journal.put("judge", JudgeInput("q", ("s",)), GOOD) == GOOD
+    assert journal.put("judge", JudgeInput("single", "q", ("s",)), GOOD) == GOOD
     journal.close()
 
 
@@ -504,7 +514,7 @@ def test_a_sqlite_file_of_something_else_is_named(tmp_path: Path) -> None:
 OLD = """
 CREATE TABLE judgements (
     key TEXT PRIMARY KEY, judge TEXT NOT NULL, outcome TEXT NOT NULL,
-    input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+    input TEXT NOT NULL, judgement TEXT NOT NULL, at REAL NOT NULL);
 INSERT INTO judgements VALUES ('k', 'j', 'ok', '{}', '{}', 1.5);
 """
 
@@ -517,7 +527,7 @@ def test_a_journal_of_an_earlier_form_is_refused_and_left_as_it_is(
     with closing(sqlite3.connect(path)) as db:
         db.executescript(OLD + more)
         before = list(db.iterdump())
-    said = re.escape(f"journal {path}: an earlier version") + ".*: delete it or name another file"
+    said = re.escape(f"journal {path}: another version") + ".*: delete it or name another file"
     with pytest.raises(JournalError, match=said):
         Journal(path)
     with pytest.raises(JournalError, match=said):
@@ -527,11 +537,11 @@ def test_a_journal_of_an_earlier_form_is_refused_and_left_as_it_is(
 
 
 def test_compacting_gives_room_back_while_others_have_the_file(tmp_path: Path) -> None:
-    path, items = tmp_path / "j.sqlite", [JudgeInput("q", (str(n),)) for n in range(200)]
+    path, items = tmp_path / "j.sqlite", [JudgeInput("single", "q", (str(n),)) for n in range(200)]
     journal, other = Journal(path), Journal(path)
     draw = random.Random(1)
     for item in items:
-        said = Judgement(Outcome.OK, critique=draw.randbytes(1000).hex(), rating=Rating(5))
+        said = rated(5, critique=draw.randbytes(1000).hex())
         journal.put("judge", item, said)
     damage(path, "DELETE FROM judgements WHERE rowid > 20", rows=180)
     kept = list(other.export())
@@ -551,7 +561,7 @@ def damage(path: Path, sql: str, rows: int = 1) -> None:
     db.close()
 
 
-CELL = judgement_cell("judge", as_json(BETTER))
+CELL = judgement_cell("judge", BETTER)
 
 
 @pytest.mark.parametrize(
@@ -632,10 +642,10 @@ def test_changed_samples_are_named(tmp_path: Path) -> None:
 def test_flipped_bits_are_an_error_or_a_missing_row_and_never_another_judgement(
     tmp_path: Path,
 ) -> None:
-    path, items = tmp_path / "j.sqlite", [JudgeInput("q", (str(n),)) for n in range(30)]
+    path, items = tmp_path / "j.sqlite", [JudgeInput("single", "q", (str(n),)) for n in range(30)]
     journal = Journal(path)
     for n, item in enumerate(items):
-        said = Judgement(Outcome.OK, critique=f"critique {n} " * 9, rating=Rating(n % 10 + 1))
+        said = rated(n % 10 + 1, critique=f"critique {n} " * 9)
         journal.put("judge", item, said)
     truth, rows = journal.get("judge", items), {str(row) for row in journal.export()}
     journal.close()
@@ -658,19 +668,20 @@ def test_flipped_bits_are_an_error_or_a_missing_row_and_never_another_judgement(
 
 FILL = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement
 
 try:
     journal = Journal(Path(sys.argv[1]))
 except JournalError as error:
     sys.exit(f"0 {error}")
 for n in range(10_000):
-    said = Judgement(Outcome.OK, critique="x" * 2000, rating=Rating(5))
+    said = replace(Judgement.of_score(5), critique="x" * 2000)
     try:
-        journal.put("judge", JudgeInput("q", (str(n),)), said)
+        journal.put("judge", JudgeInput("single", "q", (str(n),)), said)
     except JournalError as error:
         print(n, error)
         break
@@ -696,7 +707,7 @@ def test_a_full_disk_is_an_error_and_what_was_stored_stays(tmp_path: Path) -> No
     assert "free disk space" in message and "what was stored before is safe" in message
     assert int(count) > 10
     journal = Journal(path)
-    items = [JudgeInput("q", (str(n),)) for n in range(int(count))]
+    items = [JudgeInput("single", "q", (str(n),)) for n in range(int(count))]
     assert set(journal.get("judge", items)) == set(items)
     journal.close()
 

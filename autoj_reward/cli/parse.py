@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoj_reward.cli.flags import command, flag
@@ -65,7 +66,7 @@ def _sample(line: int, value: Any, fmt: JudgeFormat) -> Sample:
     from autoj_reward.context import Asked
     from autoj_reward.io import checks as check
     from autoj_reward.io.rows import with_query
-    from autoj_reward.types import JudgeInput
+    from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
     pair = "response_1" in fields
@@ -73,22 +74,23 @@ def _sample(line: int, value: Any, fmt: JudgeFormat) -> Sample:
     if "query" not in fields:
         return Sample(line, None, check.text(fields, "text"))
     names = ("response_1", "response_2") if pair else ("response",)
-    needed = fmt.context("pairwise" if pair else "single")
+    protocol = PAIRWISE if pair else SINGLE
+    needed = fmt.context(protocol)
     context = check.context(fields, [Asked(name, name, must) for name, must in needed.items()])
     query = check.text(fields, "query", blank=False)
     responses = tuple(check.text(fields, name) for name in names)
     text = check.text(fields, "text") if "text" in fields else None
-    return Sample(line, JudgeInput(query, responses, context=context.after(turns)), text)
+    return Sample(line, JudgeInput(protocol, query, responses, context=context.after(turns)), text)
 
 
 def _read(row: Sample, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
     """What is read in a row's text; for a row without one, that it can be shown."""
     from autoj_reward.engine.base import Generation
-    from autoj_reward.formats.comparison import parse_comparison
-    from autoj_reward.formats.rating import ParsedRating, parse_rating
+    from autoj_reward.formats.protocols import read_slots
+    from autoj_reward.formats.read import ParseFailure
     from autoj_reward.formats.render import flags
-    from autoj_reward.formats.verdict import ParseFailure
     from autoj_reward.judge.thinking import Spoken, read_past
+    from autoj_reward.types import PAIRWISE, SINGLE
 
     seen: dict[str, object] = {}
     if row.item and (found := flags(row.item, fmt)):
@@ -99,15 +101,16 @@ def _read(row: Sample, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
     if fmt.thinking:
         spoken = read_past(spoken.own, fmt.thinking, inside=False)
         seen |= {"thinking": spoken.thinking} if spoken.thinking else {}
-    pair = row.item.kind == "pairwise" if row.item else pairwise
+    protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
     shown = (row.item.policy_texts, row.item.given_texts) if row.item else ()
-    parsed = (parse_comparison if pair else parse_rating)(spoken.text, fmt, *shown)
-    if spoken.problem or isinstance(parsed, ParseFailure):
-        reason = spoken.problem or getattr(parsed, "reason", "")
+    if protocol not in fmt.protocols:
+        reason = f"format {fmt.name} has no {protocol} protocol"
         return {"outcome": "unparsable", "reason": reason} | seen
-    record: dict[str, object] = {"outcome": "ok", "start": spoken.start + parsed.start}
-    if isinstance(parsed, ParsedRating):
-        record["rating"] = parsed.value
-    else:
-        record["verdict"] = parsed.verdict.value
+    record: dict[str, object] = {"outcome": "ok"}
+    for name, read in read_slots(fmt.slots(protocol), spoken.text, *shown).items():
+        if spoken.problem or isinstance(read, ParseFailure):
+            reason = spoken.problem or getattr(read, "reason", "")
+            return {"outcome": "unparsable", "reason": reason} | seen
+        record["start"] = spoken.start + read.start
+        record[name] = read.name if math.isnan(read.value) else read.value
     return record | seen

@@ -18,7 +18,15 @@ from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
+from autoj_reward.types import (
+    SINGLE,
+    Candidate,
+    Comparison,
+    Contest,
+    JudgeInput,
+    Judgement,
+    Outcome,
+)
 
 Futures = dict[JudgeInput, asyncio.Future[Judgement]]
 
@@ -160,7 +168,7 @@ class RewardClient:
         """
         k = 1 if direct else self.critiques
         items = [
-            JudgeInput(c.query, (c.response,), s, direct, c.context)
+            JudgeInput(SINGLE, c.query, (c.response,), s, direct, c.context)
             for c in candidates
             for s in range(k)
         ]
@@ -176,7 +184,8 @@ class RewardClient:
         self, candidates: Sequence[Candidate], found: Sequence[Judgement]
     ) -> list[Judgement]:
         """The judgements with the rating right after the prompt, asked for where it is missing."""
-        lacking = [n for n, own in enumerate(found) if own.rating and own.rating.direct is None]
+        rated = (n for n, own in enumerate(found) if own.rating is not None)
+        lacking = [n for n in rated if found[n].direct is None]
         told = await self.rate([candidates[n] for n in lacking], direct=True) if lacking else []
         read = list(found)
         for n, own in zip(lacking, told, strict=True):
@@ -185,7 +194,7 @@ class RewardClient:
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
         """ConfigError if the judge has told no probabilities so far, and these need them."""
-        lacking = [own.lacks("expected") for own in answers if own.rating]
+        lacking = [own.lacks("expected") for own in answers if own.rating is not None]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
             raise ConfigError(

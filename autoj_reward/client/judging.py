@@ -80,7 +80,9 @@ async def asking(
                     opened.append((reward, FirstJudgements(reward, view)))
             reward, first = opened[0]
             found = await reward.judge(items, view)
-            first.add(own.with_number(view) if view and own.rating else own for own in found)
+            first.add(
+                own.with_number(view) if view and own.rating is not None else own for own in found
+            )
             return found
 
         yield ask

@@ -25,7 +25,7 @@ from autoj_reward.formats.render import require_unicode
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import judgement_of
 from autoj_reward.models.views import VIEWS
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import SINGLE, JudgeInput, Judgement, Outcome, Reading
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
@@ -261,28 +261,30 @@ def _require_sound(
     judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
 ) -> None:
     """Raise ValueError for a judgement whose numbers cannot be what they claim to be."""
-    if judgement.ok and (judgement.rating if item.kind == "single" else judgement.verdict) is None:
+    if (
+        judgement.ok
+        and (judgement.rating if item.protocol == SINGLE else judgement.verdict) is None
+    ):
         raise ValueError("it is ok and says nothing")
     if not isinstance(judgement.critique, str) or not isinstance(judgement.reason, str):
         raise ValueError("its texts are none")
-    _require_shares([share for _, share in judgement.confidence or ()])
-    if judgement.rating:
-        _require_rating(judgement.rating, scale)
+    for reading in judgement.readings:
+        _require_sound_reading(reading, scale)
 
 
-def _require_rating(rating: Rating, scale: tuple[float, float] | None) -> None:
-    _require_shares([share for _, share in rating.distribution or ()])
+def _require_sound_reading(reading: Reading, scale: tuple[float, float] | None) -> None:
+    if not isinstance(reading.slot, str) or not isinstance(reading.label, str):
+        raise ValueError("its names are none")
+    _require_shares([share for _, share in reading.distribution or ()])
     low, high = scale or (-math.inf, math.inf)
-    for name in ("value", "expected", "direct"):
-        found = getattr(rating, name)
-        if found is None and name != "value":
+    for name, found in (("value", reading.value), ("expected", reading.expected)):
+        if found is None:
             continue
         if not _is_number(found) or not low <= found <= high:
             within = f" from {low:g} to {high:g}" if scale else ""
             raise ValueError(f"{name} is {found!r}, and no rating{within}")
-    for share in (rating.outside, rating.unknown):
-        if share is not None:
-            _require_shares([share])
+    _require_shares([0.0 if reading.outside is None else reading.outside])
+    _require_shares([reading.unknown])
 
 
 def _require_shares(shares: Sequence[Any]) -> None:

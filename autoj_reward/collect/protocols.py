@@ -23,7 +23,7 @@ from autoj_reward.formats.render import Prompt, render
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.io.checks import BadField
 from autoj_reward.scenarios import Scenario
-from autoj_reward.types import JudgeInput
+from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ async def _compare(
     """One question; kept if the teacher decides as people did (paper, section 3.3, Pairwise)."""
     if row.label is None:
         raise _Aside(Reason.NO_LABEL)
-    message = _message(row.query, row.responses, fmt)
+    message = _message(PAIRWISE, row.query, row.responses, fmt)
     prompt = pairwise_prompt(row.query, row.responses, scenario)
     raw = await _ask(teacher, prompt, "pairwise", row, scenario)
     found = _usable(unify_comparison(raw, fmt), raw)
@@ -89,7 +89,7 @@ async def _criticise(
     """Three questions: critiques with and without the criteria, then both combined and a rating
     (paper, section 3.3, Single-response)."""
     response = chosen_response(row)
-    message = _message(row.query, (response,), fmt)
+    message = _message(SINGLE, row.query, (response,), fmt)
     prompts = {
         "critique_with_criteria": critique_prompt(row.query, response, scenario, True),
         "critique_without_criteria": critique_prompt(row.query, response, scenario, False),
@@ -139,12 +139,12 @@ def chosen_response(row: Preference) -> str:
     return row.responses[is_held_out("\0".join(row.responses), 0.5)]
 
 
-def _message(query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
+def _message(protocol: str, query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
     """The judge's input, if training could take it apart again."""
-    item = JudgeInput(query, responses)
+    item = JudgeInput(protocol, query, responses)
     text = render(item, fmt)[-1].text
     try:
-        found = message_parts({"usrmsg": text}, "usrmsg", fmt, item.kind)
+        found = message_parts({"usrmsg": text}, "usrmsg", fmt, protocol)
     except BadField as why:
         raise _Aside(Reason.AMBIGUOUS, why.reason) from None
     if found != [query, *responses]:

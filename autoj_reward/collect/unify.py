@@ -12,11 +12,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from autoj_reward.collect.english import is_english
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
-from autoj_reward.formats.schema import JudgeFormat
-from autoj_reward.formats.slots import Slot
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.types import Verdict
 
 
@@ -85,7 +82,7 @@ def unusable(text: str, finished: bool) -> Reason | None:
 def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     """Factors and decision of a comparison in the unified format."""
     raw = DECISION.sub(lambda m: "final decision is " + m["label"], raw.replace("**", ""))
-    verdicts = _decisions(raw, fmt.slot("pairwise"), fmt)
+    verdicts = _decisions(raw, fmt)
     if not verdicts:
         return Reason.NO_DECISION
     if len(set(verdicts)) > 1:
@@ -120,7 +117,7 @@ def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 def clean_critique(raw: str, fmt: JudgeFormat) -> str | Reason:
     """The critique alone: no solution of the teacher's own before it, no rating after it."""
     text = _after(raw, "Critiques")
-    if slots := list(fmt.slot("single").open_re.finditer(text)):
+    if slots := list(fmt.protocol("single").open_re.finditer(text)):
         text = text[: slots[0].start()]
     return text.strip() or Reason.EMPTY
 
@@ -130,7 +127,7 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     parsed = parse_rating(raw, fmt)
     if isinstance(parsed, ParseFailure):
         return Reason.NO_RATING
-    slots = list(fmt.slot("single").open_re.finditer(raw))
+    slots = list(fmt.protocol("single").open_re.finditer(raw))
     values = {parse_rating(raw[: s.end() + 12], fmt) for s in slots[:-1]}
     if any(isinstance(v, ParseFailure) or v.value != parsed.value for v in values):
         return Reason.CONTRADICTORY
@@ -140,9 +137,9 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     return Unified(f"{critique.strip()}\n\nRating: [[{parsed.value:g}]]", rating=parsed.value)
 
 
-def _decisions(raw: str, slot: Slot, fmt: JudgeFormat) -> list[Verdict]:
+def _decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
     """Every decision in the text; places that only repeat the list of options are none."""
-    starts = [match.start() for match in slot.open_re.finditer(raw)]
+    starts = [match.start() for match in fmt.protocol("pairwise").open_re.finditer(raw)]
     pieces = [raw[a:b] for a, b in pairwise([*starts, len(raw)])]
     parsed = [parse_comparison(piece, fmt) for piece in pieces]
     return [found.verdict for found in parsed if not isinstance(found, ParseFailure)]

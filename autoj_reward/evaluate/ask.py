@@ -57,7 +57,7 @@ def require_protocol(config: JudgeConfig, kind: str) -> None:
     reward model can do both."""
     fmt = format_of(config)
     if isinstance(fmt, JudgeFormat):
-        fmt.slot(kind)
+        fmt.protocol(kind)
 
 
 def ask_each(
@@ -137,7 +137,9 @@ async def rate_candidates(
 def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
     """Return what a judge is asked for one rating, the mean over so many critiques."""
     c = candidate
-    return [JudgeInput(c.query, (c.response,), s, context=c.context) for s in range(critiques)]
+    return [
+        JudgeInput("single", c.query, (c.response,), s, context=c.context) for s in range(critiques)
+    ]
 
 
 def joint(orders: Sequence[Judgement]) -> Comparison:

@@ -31,9 +31,8 @@ from autoj_reward.evaluate.rows import (
 )
 from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import Draws, ResultFields, percentage, share
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.schema import load_format
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import load_format, parse_comparison
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.encoding import text_digest
@@ -267,7 +266,7 @@ def grader_input(case: CritiqueCase, first: str, second: str) -> JudgeInput:
     """Return the grader's input: its query holds the user's query and the response under
     critique."""
     query = f"{case.query}\n\n[The Assistant's Response]\n{case.response}"
-    return JudgeInput(query, (first, second))
+    return JudgeInput("pairwise", query, (first, second))
 
 
 def is_exchanged(case: CritiqueCase, seed: int) -> bool:
@@ -276,7 +275,7 @@ def is_exchanged(case: CritiqueCase, seed: int) -> bool:
 
 
 async def _criticise(ask: Ask, case: CritiqueCase) -> tuple[str, list[Judgement]]:
-    found = await ask([JudgeInput(case.query, (case.response,))])
+    found = await ask([JudgeInput("single", case.query, (case.response,))])
     return found[0].critique, found
 
 

@@ -21,10 +21,8 @@ from pydantic import Field
 from autoj_reward.config import Block
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.graded import GradedData
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
-from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, gathered, read_rows
@@ -219,7 +217,7 @@ def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) 
     Raises BadField for a message of another template, or one that its texts make ambiguous.
     """
     message = check.text(row, field, blank=False)
-    slot = fmt.slot(kind)
+    slot = fmt.protocol(kind)
     pieces = PLACEHOLDER.split(fmt.texts[slot.template])
     literals, names = pieces[::2], [slot.fields.get(name) for name in pieces[1::2]]
     if not (message.startswith(literals[0]) and message.endswith(literals[-1])):

@@ -51,7 +51,7 @@ from autoj_reward.io.checks import context, text
 from autoj_reward.io.encoding import text_digest
 from autoj_reward.models import context_asked, critiques_of, ratings_tie
 from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Contest, Judgement, Outcome, Verdict
+from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
 
 class PairsConfig(EvaluateConfig):
@@ -147,7 +147,7 @@ def eval_p(
     def recall(done: PairDone) -> ResultFields:
         for pair, one, two in zip(pairs, found, other or repeat(None), strict=False):
             orders = (one, two) if two else None
-            both = [Judgement(Outcome.OK, verdict=verdict) for verdict in orders or (one,)]
+            both = [Judgement.of_verdict(verdict) for verdict in orders or (one,)]
             done(pair, (PairVerdicts(joint(both).verdict, orders), ()))
         return {}
 

@@ -50,7 +50,7 @@ from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass, select_within
 from autoj_reward.questions.choose import Compare, choose
 from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, Rating
+from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
@@ -363,7 +363,7 @@ def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
     return tuple(
         Judgement(Outcome.UNPARSABLE, reason="no score in the file")
         if score is None
-        else Judgement(Outcome.OK, rating=Rating(score, expected=score, direct=score))
+        else Judgement.of_score(score)
         for score in scores
     )
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
-from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import PLAIN, Turns
 from autoj_reward.types import PLANTED, JudgeInput
 
@@ -50,11 +50,13 @@ Values = dict[str, tuple[Part, ...]]
 def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     """Messages for one judge input: the format's system message if it has one, then the user's.
 
-    Raises InputRejected for a context that lacks a field or has one that the format never shows.
+    Raises InputRejected for responses that the protocol does not lay out, and for a context that
+    lacks a field or has one that the format never shows.
     """
-    slot = fmt.slot(item.kind)
+    protocol = fmt.protocol(item.protocol)
+    protocol.require(item)
     require_context(item, fmt)
-    names = ("response",) if item.kind == "single" else ("response_1", "response_2")
+    names = protocol.response_names()
     values: Values = {name: (Part(text),) for name, text in fmt.constants.items()}
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
     values |= {n: (Part(r, False, True, n),) for n, r in zip(names, item.responses, strict=True)}
@@ -62,19 +64,23 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     if how := _turns(item, fmt):
         values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
         values = {name: _inert(parts, how) for name, parts in values.items()}
-    placed = {place: _placed(place, values.get(name), slot) for place, name in slot.fields.items()}
+    fields = protocol.fields.items()
+    placed = {place: _placed(place, values.get(name), protocol) for place, name in fields}
     messages = []
-    if slot.system is not None:
-        messages.append(Message("system", fill(fmt.texts[slot.system], placed)))
-    messages.append(Message("user", fill(fmt.texts[slot.template], placed)))
+    if protocol.system is not None:
+        messages.append(Message("system", fill(fmt.texts[protocol.system], placed)))
+    messages.append(Message("user", fill(fmt.texts[protocol.template], placed)))
     return tuple(messages)
 
 
-def _placed(place: str, value: tuple[Part, ...] | None, slot: Slot) -> tuple[Part, ...]:
+def _placed(
+    place: str, value: tuple[Part, ...] | None, protocol: JudgeProtocol
+) -> tuple[Part, ...]:
     """What stands at a placeholder: the value, in its optional part if it has one, or nothing."""
     if value is None:
         return ()
-    return fill(slot.optional[place], {place: value}) if place in slot.optional else value
+    own = protocol.optional
+    return fill(own[place], {place: value}) if place in own else value
 
 
 def _turns(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
@@ -99,7 +105,7 @@ def _inert(parts: tuple[Part, ...], how: Turns) -> tuple[Part, ...]:
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
     """InputRejected for a context that lacks a field or has one that the format never shows."""
-    needed = {name for name, required in fmt.context(item.kind).items() if required}
+    needed = {name for name, required in fmt.context(item.protocol).items() if required}
     if not needed and not item.context:
         return
     if missing := sorted(needed - set(item.context)):
@@ -187,16 +193,16 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     and calls of tools. `forged_turn`:
     a line that begins as a turn of the conversation does, in any text.
     """
-    slot = fmt.slot(item.kind)
+    openings = [slot.open_re for slot in fmt.slots(item.protocol)]
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     found = set(text_flags(item))
     how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
     if how and any(map(how.forged, (*spoken, *item.responses, *item.context.values()))):
         found.add("forged_turn")
     for response in item.responses:
-        if slot.open_re.search(response):
+        if any(opening.search(response) for opening in openings):
             found.add(PLANTED)
-        if any(line in response for line in (*fmt.headings(item.kind), *marks)):
+        if any(line in response for line in (*fmt.headings(item.protocol), *marks)):
             found.add("template_delimiter")
     return tuple(sorted(found))
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.protocols import read_slots
+from autoj_reward.formats.read import Written
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.types import PAIRWISE, SINGLE
 
 QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
 REASON = "12 times 12 is 144, and so it says."
@@ -29,31 +29,31 @@ def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
     rows = []
     if fmt.single:
         best = max(fmt.scale.labels, key=fmt.scale.value)
-        rows.append(one | _context(fmt, "single") | _text(fmt, "single", best))
+        rows.append(one | _context(fmt, SINGLE) | _text(fmt, SINGLE, best))
     if fmt.pairwise:
         best = next(iter(fmt.pairwise.canonical), "9 2")
-        rows.append(two | _context(fmt, "pairwise") | _text(fmt, "pairwise", best))
+        rows.append(two | _context(fmt, PAIRWISE) | _text(fmt, PAIRWISE, best))
     return rows
 
 
-def _context(fmt: JudgeFormat, kind: str) -> dict[str, str]:
-    needed = [name for name, required in fmt.context(kind).items() if required]
+def _context(fmt: JudgeFormat, protocol: str) -> dict[str, str]:
+    needed = [name for name, required in fmt.context(protocol).items() if required]
     return {name: KNOWN.get(name, f"(the {name})") for name in needed}
 
 
-def _text(fmt: JudgeFormat, kind: str, label: str) -> dict[str, str]:
-    parse = parse_rating if kind == "single" else parse_comparison
+def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
     thought = fmt.thinking
     head = f"{thought.open}\n{THOUGHTS}\n{thought.close}\n\n" if thought else ""
-    for text in _said(fmt, kind, label):
-        if not isinstance(parse(text, fmt, (RIGHT, WRONG), (QUERY,)), ParseFailure):
+    for text in _said(fmt, protocol, label):
+        read = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
+        if all(isinstance(own, Written) for own in read.values()):
             return {"text": head + text}
     return {}
 
 
-def _said(fmt: JudgeFormat, kind: str, label: str) -> Iterator[str]:
+def _said(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
     """A verdict with its reason before or behind it, as the slot has it, ended in several ways."""
-    slot = fmt.slot(kind)
+    own = fmt.protocol(protocol)
     first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
-    texts = first if slot.comes_first else [f"{REASON}{slot.force}{label}"]
+    texts = first if own.comes_first else [f"{REASON}{own.force}{label}"]
     return (text + closing for text, closing in product(texts, CLOSINGS))

@@ -10,19 +10,23 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, create_model, field_validator, model_validator
 
 from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
-from autoj_reward.context import NAME, OWN
+from autoj_reward.context import NAME, is_own
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
+from autoj_reward.formats.protocols import PROTOCOLS, JudgeProtocol, Pairwise, Single
+from autoj_reward.formats.read import ParseFailure, Written, read_slot
 from autoj_reward.formats.scale import Scale
-from autoj_reward.formats.slots import PairwiseSlot, Slot
+from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
+from autoj_reward.types import PAIRWISE, SINGLE
 
 FORMATS = Path(__file__).parent / "shipped"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -39,6 +43,8 @@ class Thinking(Block):
 class JudgeFormat(Block):
     """Everything that makes a judge's input and output readable, and nothing of the model.
 
+    protocols: how it does each protocol that it has; in format.yaml each stands under its own name
+        (`single`, `pairwise`).
     constants: texts by name, each in place where a judge input's context has none of its name.
     thinking: the block in which the judge thinks before it speaks; None: it has none.
     turns: how the query is shown, which is a conversation then; None: plainly.
@@ -48,33 +54,73 @@ class JudgeFormat(Block):
     language: str = "en"
     scale: Scale = Scale()
     constants: dict[str, str] = Field(default_factory=dict)
-    single: Slot | None = None
-    pairwise: PairwiseSlot | None = None
+    protocols: dict[str, SerializeAsAny[JudgeProtocol]] = Field(min_length=1)
     thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
     turns: Turns | None = Field(None, exclude_if=lambda shown: shown is None)
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
 
-    def slot(self, kind: str) -> Slot:
-        """The protocol `single` or `pairwise`; FormatError if the format lacks it."""
-        chosen = self.single if kind == "single" else self.pairwise
-        if chosen is None:
-            raise FormatError(f"format {self.name!r} has no {kind} protocol")
-        return chosen
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, data: Any) -> Any:
+        """Gather the protocols, each read by its own class."""
+        if not isinstance(data, dict) or "protocols" in data:
+            return data
+        found = {name: data[name] for name in PROTOCOLS if data.get(name) is not None}
+        if not found:
+            names = ", ".join(PROTOCOLS)
+            raise ValueError(f"a format needs a protocol, one or several of: {names}")
+        rest = {name: value for name, value in data.items() if name not in PROTOCOLS}
+        return rest | {"protocols": found}
 
-    def context(self, kind: str | None = None) -> dict[str, bool]:
+    @field_validator("protocols", mode="before")
+    @classmethod
+    def _each(cls, data: dict[str, Any]) -> dict[str, JudgeProtocol]:
+        kinds: dict[str, Any] = {name: (PROTOCOLS[name], ...) for name in data}
+        read = create_model("Protocols", __base__=Block, **kinds).model_validate(data)
+        return {name: getattr(read, name) for name in data}
+
+    @property
+    def single(self) -> Single | None:
+        """How it rates one response; None if it does not."""
+        found = self.protocols.get(SINGLE)
+        return found if isinstance(found, Single) else None
+
+    @property
+    def pairwise(self) -> Pairwise | None:
+        """How it compares two responses; None if it does not."""
+        found = self.protocols.get(PAIRWISE)
+        return found if isinstance(found, Pairwise) else None
+
+    def protocol(self, name: str) -> JudgeProtocol:
+        """The protocol of a name; FormatError if the format lacks it."""
+        if name not in self.protocols:
+            raise FormatError(f"format {self.name!r} has no {name} protocol")
+        return self.protocols[name]
+
+    def slots(self, name: str) -> tuple[Slot, ...]:
+        """The slots of a protocol, in the order in which they are read."""
+        if name not in self._slots:
+            self._slots[name] = self.protocol(name).slots(self.scale)
+        return self._slots[name]
+
+    @cached_property
+    def _slots(self) -> dict[str, tuple[Slot, ...]]:
+        return {}
+
+    def context(self, protocol: str | None = None) -> dict[str, bool]:
         """The context fields that a protocol, or any of them, shows, and whether it must have
         each."""
-        if kind not in self._contexts:
-            self._contexts[kind] = self._context(kind)
-        return self._contexts[kind]
+        if protocol not in self._contexts:
+            self._contexts[protocol] = self._context(protocol)
+        return self._contexts[protocol]
 
-    def _context(self, kind: str | None) -> dict[str, bool]:
-        slots = (self.single, self.pairwise) if kind is None else (self.slot(kind),)
+    def _context(self, protocol: str | None) -> dict[str, bool]:
+        shown = self.protocols.values() if protocol is None else (self.protocol(protocol),)
         found: dict[str, bool] = {}
-        for slot in filter(None, slots):
-            for placeholder, name in slot.fields.items():
-                if name not in OWN:
-                    free = placeholder in slot.optional or name in self.constants
+        for own in shown:
+            for placeholder, name in own.fields.items():
+                if not is_own(name):
+                    free = placeholder in own.optional or name in self.constants
                     found[name] = found.get(name, False) or not free
         return found
 
@@ -82,26 +128,20 @@ class JudgeFormat(Block):
     def _contexts(self) -> dict[str | None, dict[str, bool]]:
         return {}
 
-    def headings(self, kind: str) -> tuple[str, ...]:
+    def headings(self, protocol: str) -> tuple[str, ...]:
         """The lines of a protocol's template that set its parts apart."""
-        if kind not in self._headings:
-            slot = self.slot(kind)
-            texts = (self.texts[slot.template], *slot.optional.values())
+        if protocol not in self._headings:
+            own = self.protocol(protocol)
+            texts = (self.texts[own.template], *own.optional.values())
             pieces = (piece for text in texts for piece in PLACEHOLDER.split(text)[::2])
             lines = (line.strip() for piece in pieces for line in piece.splitlines())
             found = dict.fromkeys(line for line in lines if line.startswith(("[", "###")))
-            self._headings[kind] = tuple(found)
-        return self._headings[kind]
+            self._headings[protocol] = tuple(found)
+        return self._headings[protocol]
 
     @cached_property
     def _headings(self) -> dict[str, tuple[str, ...]]:
         return {}
-
-    @model_validator(mode="after")
-    def _protocols(self) -> JudgeFormat:
-        if self.single is None and self.pairwise is None:
-            raise ValueError("a format needs a protocol: single, pairwise or both")
-        return self
 
     @property
     def neutral(self) -> float:
@@ -140,7 +180,7 @@ class ScalarFormat(Block):
             raise ValueError(f"template must have {{query}} and {{response}} once, not {found}")
         return self
 
-    def context(self, kind: str | None = None) -> dict[str, bool]:
+    def context(self, protocol: str | None = None) -> dict[str, bool]:
         """It shows no context field."""
         return {}
 
@@ -204,10 +244,10 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
     except (ConfigError, OSError) as error:
         raise FormatError(f"judge format {path}: {error}") from error
     texts = {}
-    for slot in filter(None, (parsed.single, parsed.pairwise)):
-        for file in filter(None, (slot.template, slot.system)):
+    for protocol in parsed.protocols.values():
+        for file in filter(None, (protocol.template, protocol.system)):
             texts[file] = _read(path.parent, file)
-        _check_slot(parsed, slot, texts, path)
+        _check_protocol(protocol, texts, path)
     shown, constants = set(parsed.context()), set(parsed.constants)
     if (unused := sorted(constants - shown)) and (asked := sorted(shown - constants)):
         raise FormatError(
@@ -242,26 +282,52 @@ def _read(folder: Path, file: str) -> str:
     )
 
 
-def _check_slot(fmt: JudgeFormat, slot: Slot, texts: dict[str, str], path: Path) -> None:
-    shown = texts[slot.template] + (texts[slot.system] if slot.system else "")
-    if missing := set(slot.fields) - set(PLACEHOLDER.findall(shown)):
-        raise FormatError(f"{path}: {slot.template} has no placeholder for {sorted(missing)}")
-    responses = {"response"} if slot is fmt.single else {"response_1", "response_2"}
-    for placeholder, name in slot.fields.items():
-        other = name in OWN and name not in {"query", *responses}
-        if other or not NAME.fullmatch(name) or (name in OWN and placeholder in slot.optional):
+def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> None:
+    shown = texts[own.template] + (texts[own.system] if own.system else "")
+    if missing := set(own.fields) - set(PLACEHOLDER.findall(shown)):
+        raise FormatError(f"{path}: {own.template} has no placeholder for {sorted(missing)}")
+    responses = set(own.response_names())
+    for placeholder, name in own.fields.items():
+        other = is_own(name) and name not in {"query", *responses}
+        if other or not NAME.fullmatch(name) or (is_own(name) and placeholder in own.optional):
             raise FormatError(
                 f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
                 "the name of a constant or a context field, which alone may be optional"
             )
-    if unknown := set(slot.optional) - set(slot.fields):
+    if unknown := set(own.optional) - set(own.fields):
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
-    if unseen := {"query", *responses} - set(slot.fields.values()):
-        raise FormatError(f"{path}: {slot.template} never shows {sorted(unseen)}")
-    for pattern in (slot.open, slot.close, getattr(slot, "scores", "")):
+    if unseen := {"query", *responses} - set(own.fields.values()):
+        raise FormatError(f"{path}: {own.template} never shows {sorted(unseen)}")
+    for pattern in (own.open, own.close, getattr(own, "scores", "")):
         try:
             re.compile(pattern)
         except re.error as error:
             raise FormatError(
                 f"{path}: {pattern!r} is not a regular expression: {error}"
             ) from error
+
+
+def parse_rating(
+    text: str,
+    fmt: JudgeFormat,
+    policy_texts: Sequence[str] = (),
+    given_texts: Sequence[str] = (),
+) -> Written | ParseFailure:
+    """Read the rating of one response; see `read_slot`."""
+    if fmt.single is None:
+        return ParseFailure(f"format {fmt.name} has no rating", len(text))
+    [slot] = fmt.slots(SINGLE)
+    return read_slot(text, slot, policy_texts, given_texts)
+
+
+def parse_comparison(
+    text: str,
+    fmt: JudgeFormat,
+    policy_texts: Sequence[str] = (),
+    given_texts: Sequence[str] = (),
+) -> Written | ParseFailure:
+    """Read which of two responses a judge preferred; see `read_slot`."""
+    if fmt.pairwise is None:
+        return ParseFailure(f"format {fmt.name} has no comparison", len(text))
+    [slot] = fmt.slots(PAIRWISE)
+    return read_slot(text, slot, policy_texts, given_texts)

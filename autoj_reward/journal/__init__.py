@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autoj_reward.io.plain import as_json
 from autoj_reward.journal import tables
-from autoj_reward.journal.errors import BROKEN, damaged, explained, older
+from autoj_reward.journal.errors import BROKEN, damaged, explained, of_another_form
 from autoj_reward.journal.records import (
     Sampled,
     digest,
@@ -77,17 +76,20 @@ class Journal:
                 time.sleep(0.01)
 
     def _make_tables(self) -> None:
-        """Make the tables that are missing. Raises JournalError for a file of an earlier form."""
+        """Make the tables that are missing. Raises JournalError for a file of another form."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
-            if tables.of_earlier_form(self._db.execute(tables.MADE).fetchone()):
-                raise older(self.path)
+            made = self._db.execute(tables.MADE).fetchone()
             for name, columns in tables.TABLES.items():
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
                 found = self._db.execute(f"PRAGMA table_info({name})").fetchall()
                 known = {column[1] for column in found}
                 if tables.KEYS[name] not in known:
                     raise sqlite3.DatabaseError(f"its table {name} is no journal's")
+            if made is None:
+                self._db.execute(tables.SET_FORM)
+            elif made != (tables.FORM,):
+                raise of_another_form(self.path)
             for index in tables.BY_AGE if self._most is not None else ():
                 self._db.execute(index)
 
@@ -124,7 +126,7 @@ class Journal:
         return kept
 
     def _put(self, judge: str, item: JudgeInput, judgement: Judgement, at: float) -> Judgement:
-        row = self._row(judge, item, as_json(judgement), at)
+        row = self._row(judge, item, judgement, at)
         if self._execute(tables.PUT, row):
             return judgement
         kept = self.get(judge, [item]).get(item, judgement)
@@ -149,9 +151,9 @@ class Journal:
             self._execute(tables.PUT_FINDING, row)
         return self.finding(judge)
 
-    def _row(self, judge: str, item: JudgeInput, said: dict[str, Any], at: float) -> Row:
+    def _row(self, judge: str, item: JudgeInput, said: Judgement, at: float) -> Row:
         given = json.dumps(self._texts.keep_input(item, at))
-        cells = judge, str(said["outcome"]), given, judgement_cell(judge, said), at
+        cells = judge, said.outcome.value, given, judgement_cell(judge, said), at
         return _sealed(judgement_key(judge, item), *cells)
 
     def get_samples(self, policy: str, query: str) -> Sampled | None:
@@ -172,7 +174,8 @@ class Journal:
         """Every judgement as a plain record, oldest first, read as it is asked for."""
         for row in self._rows(f"{tables.JUDGED} ORDER BY at"):
             item, said = self._read(row, self._texts.read_judged)
-            yield {"at": row[5], "input": item.record(), **said, "judge": row[1]}
+            judgement = judgement_of(said).record()
+            yield {"at": row[5], "input": item.record(), **judgement, "judge": row[1]}
 
     def statistics(self) -> dict[str, Any]:
         """What the file holds, and of what size it is; bytes a judgement count samples in."""

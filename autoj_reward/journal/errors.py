@@ -52,11 +52,11 @@ def damaged(path: Path, problem: str) -> JournalError:
     return JournalError(f"journal {path}: damaged: {problem}; {_keep(path)}")
 
 
-def older(path: Path) -> JournalError:
-    """Return the error of a journal of an earlier form."""
+def of_another_form(path: Path) -> JournalError:
+    """Return the error of a journal whose rows this version does not read."""
     return JournalError(
-        f"journal {path}: an earlier version of autoj-reward wrote it, in a form that is no longer "
-        "read: delete it or name another file; its judgements are made anew"
+        f"journal {path}: another version of autoj-reward wrote it, in a form that this one does "
+        "not read: delete it or name another file; its judgements are made anew"
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
-from autoj_reward.journal.errors import BROKEN, older
+from autoj_reward.journal.errors import BROKEN, of_another_form
 from autoj_reward.journal.records import digest, judgement_of
-from autoj_reward.journal.tables import JUDGED, MADE, of_earlier_form
+from autoj_reward.journal.tables import FORM, JUDGED, MADE
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -54,10 +54,10 @@ class Reader:
             return []
         with self._opened() as db:
             made = db.execute(MADE).fetchone()
-            if of_earlier_form(made):
-                raise older(self.path)
             if made is None:
                 return []
+            if made != (FORM,):
+                raise of_another_form(self.path)
             found = db.execute(NEXT, (self._last, most)).fetchall()
             if found:
                 self._last = found[-1][0]

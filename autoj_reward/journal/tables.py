@@ -26,8 +26,13 @@ COLUMNS = {
     "samples": "key, policy, query, samples, at, checksum",
     "findings": "judge, found, at, checksum",
 }
-MADE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'judgements'"
-"""How the table of judgements was made; no row where there is none."""
+FORM = 2
+"""The form of a journal's rows, kept as the file's `user_version`; those before had none."""
+MADE = """
+SELECT user_version FROM sqlite_master, pragma_user_version() WHERE name = 'judgements'
+"""
+"""The form of the file; no row where it has no judgements yet."""
+SET_FORM = f"PRAGMA user_version = {FORM}"
 JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
 PUT = f"""
 INSERT INTO judgements ({COLUMNS["judgements"]}) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -59,9 +64,3 @@ DROP_TEXTS = "DELETE FROM texts WHERE at < (SELECT min(at) FROM judgements)"
 SEEN = "UPDATE texts SET at = max(at, ?) WHERE digest = ? RETURNING id"
 KEEP = "INSERT INTO texts (at, digest, body) VALUES (?, ?, ?) RETURNING id"
 TEXT = "SELECT body FROM texts WHERE id = ?"
-
-
-def of_earlier_form(made: tuple[str] | None) -> bool:
-    """Tell from the row of MADE whether a journal has a form of before. Its tables had no row ids,
-    and their texts were not compressed."""
-    return made is not None and "WITHOUT ROWID" in made[0].upper()

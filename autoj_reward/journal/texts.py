@@ -85,6 +85,7 @@ class Texts:
         read = self.read
         turns = tuple(Turn(m["role"], read(m["content"])) for m in said_before)
         item = JudgeInput(
+            record["protocol"],
             plain(turns) if turns else read(record["query"]),
             tuple(read(text) for text in record["responses"]),
             record["sample"],

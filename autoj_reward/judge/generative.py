@@ -1,4 +1,4 @@
-"""The generative judge: prompt, engine, parse, and the reading at the rating slot."""
+"""The generative judge: it renders a prompt, lets its engine write, and reads every slot of it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.context import Context
 from autoj_reward.conversation import question
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
-from autoj_reward.formats.comparison import ParsedVerdict, parse_comparison
-from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.protocols import read_slots
+from autoj_reward.formats.read import ParseFailure, Written
 from autoj_reward.formats.render import flags, render, require_readable
 from autoj_reward.formats.schema import JudgeFormat
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
 from autoj_reward.models import CRITERIA, frequency_penalty, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.rendering import criteria_text
 from autoj_reward.types import (
+    DIRECT,
+    PAIRWISE,
     PLANTED,
+    SINGLE,
     JudgeInput,
     Judgement,
     Outcome,
-    Rating,
+    Reading,
     Usage,
     Verdict,
     concurrent_usage,
 )
-
-P = TypeVar("P", ParsedRating, ParsedVerdict)
-Shown = tuple[Sequence[str], Sequence[str]]
-"""The texts of a policy's that a judge read, and the others."""
 
 MIN_MASS = 0.01
 """Least probability on valid labels for a slot to count as an answer."""
@@ -102,7 +101,7 @@ class GenerativeJudge:
         as a judgement that abstains with its outcome and reason.
         """
         started = time.monotonic()
-        if self.config.criteria and CRITERIA in self.format.context(item.kind):
+        if self.config.criteria and CRITERIA in self.format.context(item.protocol):
             item = with_criteria(item)
         try:
             judgement = await self._judge(item)
@@ -113,9 +112,12 @@ class GenerativeJudge:
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(seen)))
 
     async def _judge(self, item: JudgeInput) -> Judgement:
-        if item.kind == "single" or self.tie is None:
+        if item.protocol != PAIRWISE or self.tie is None:
             return await self._asked(item)
-        alone = (replace(item, responses=(text,), direct=True) for text in item.responses)
+        alone = (
+            JudgeInput(SINGLE, item.query, (text,), item.sample, True, item.context)
+            for text in item.responses
+        )
         return by_ratings(await asyncio.gather(*map(self._alone.read, alone)), self.tie)
 
     async def _asked(self, item: JudgeInput) -> Judgement:
@@ -131,125 +133,130 @@ class GenerativeJudge:
             spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
         else:
             prepared = silent(self.engine, prepared, marks)
-        shown = (item.policy_texts, item.given_texts)
         if spoken.problem:
             judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
-        elif item.kind == "single":
-            judgement = await self._rating(prepared, spoken, shown, critique)
         else:
-            judgement = await self._verdict(prepared, spoken, shown, critique)
+            judgement = await self._read(item, prepared, spoken, critique)
         seen = judgement.flags
         seen += ("input_truncated",) if prepared.truncated else ()
         seen += () if spoken.own.finished else ("output_truncated",)
         seen += (CUT,) if spoken.cut else ()
         return replace(judgement, critique=spoken.text, thinking=spoken.thinking, flags=seen)
 
-    async def _rating(
-        self, prepared: Prepared, spoken: Spoken, shown: Shown, critique: bool
+    async def _read(
+        self, item: JudgeInput, prepared: Prepared, spoken: Spoken, critique: bool
     ) -> Judgement:
-        slot, scale, own = self.format.slot("single"), self.format.scale, spoken.own
-        parsed = _finished(parse_rating(spoken.text, self.format, *shown), spoken)
-        flags = (PLANTED,) if parsed.planted else ()
-        forced, labels = critique and isinstance(parsed, ParseFailure), scale.labels
-        if isinstance(parsed, ParseFailure):
-            keep, opening = parsed.end, slot.force if spoken.text else slot.force.lstrip()
-        else:
-            keep, opening = parsed.opened, spoken.text[parsed.opened : parsed.start]
-            labels = scale.with_half(parsed.value)  # 5.5 begins like 5
-        read = None
-        if isinstance(parsed, ParseFailure):
-            read = await self._halved(prepared, spoken, keep, opening)
-        elif self.config.distribution is not False:
-            read = await self._slot(prepared, spoken, keep, opening, labels)
-        usage = own.usage + (read.usage if read else Usage())
-        if isinstance(parsed, ParseFailure):
+        """Read every slot of the verdict in order; one that the judge left out is forced."""
+        own, slots = spoken.own, self.format.slots(item.protocol)
+        places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
+        flags = (PLANTED,) if any(place.planted for place in places.values()) else ()
+        readings, usage, said = list[Reading](), own.usage, ""
+        for slot in slots:
+            place = _finished(places[slot.name], slot, spoken)
+            if isinstance(place, Written):
+                read = await self._beside(slot, place, prepared, spoken)
+                usage += read.usage if read else Usage()
+                readings.append(_written(slot, place, read))
+                continue
+            opening = said + (slot.force if said or spoken.text else slot.force.lstrip())
+            read = await self._forced(slot, prepared, spoken, place.end, opening)
+            usage += read.usage if read else Usage()
             if read is None or not _counts(read):
-                return _abstain(own, parsed.reason, read, usage, flags)
-            value = _likeliest(read)
-        else:
-            value = parsed.value
-        if read is None:
-            return Judgement(Outcome.OK, rating=Rating(value), usage=usage, flags=flags)
-        before = None if critique else read
-        if critique and self.config.direct:
-            nothing, force = Spoken(Generation("")), slot.force.lstrip()
-            at_once = silent(self.engine, prepared, self.format.thinking)
-            before = await self._halved(at_once, nothing, 0, force)
-            usage += before.usage if before else Usage()
-        rating = Rating(
-            value=value,
-            distribution=read.probs,
-            expected=_expected(read),
-            direct=_expected(before),
-            outside=read.outside,
-            forced=forced,
-            unknown=read.unknown,
-        )
-        return Judgement(Outcome.OK, rating=rating, forced=forced, usage=usage, flags=flags)
+                return _abstain(own, place.reason, read, usage, flags)
+            readings.append(_likeliest(slot, read, critique))
+            said = opening + readings[-1].label
+        if self.format.protocol(item.protocol).direct:
+            before: Reading | None = replace(readings[0], slot=DIRECT)
+            if critique:
+                before, cost = await self._before(slots[0], prepared)
+                usage += cost
+            readings += [before] if before else []
+        return Judgement(Outcome.OK, readings=tuple(readings), usage=usage, flags=flags)
 
-    async def _slot(
-        self, prepared: Prepared, spoken: Spoken, keep: int, opening: str, labels: Sequence[str]
+    async def _beside(
+        self, slot: Slot, place: Written, prepared: Prepared, spoken: Spoken
     ) -> LabelProbs | None:
-        """The probabilities of the scale's numbers after text[:keep] and the opening."""
-        at = spoken.start + keep
-        read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
-        return replace(read, probs=self.format.scale.numbered(read.probs)) if read else None
+        """The probabilities at a verdict that the judge wrote, if they are wanted and known."""
+        labels = slot.labels_beside(place.name, spoken.text[place.start : place.end])
+        if self.config.distribution is False or not labels:
+            return None
+        opening = spoken.text[place.opened : place.start]
+        return await self._probs(slot, prepared, spoken, place.opened, opening, labels)
 
-    async def _halved(
-        self, prepared: Prepared, spoken: Spoken, keep: int, opening: str
+    async def _forced(
+        self, slot: Slot, prepared: Prepared, spoken: Spoken, keep: int, opening: str
     ) -> LabelProbs | None:
-        """The probabilities of a slot where the judge wrote nothing, with the half point told apart
-        that begins like the likeliest number."""
-        scale = self.format.scale
-        read = await self._slot(prepared, spoken, keep, opening, scale.labels)
-        labels = scale.with_half(_likeliest(read) + 0.5) if read else scale.labels
-        if read is None or labels == scale.labels:
+        """The probabilities of a slot where the judge wrote nothing; of a rating with the half
+        point told apart that begins like the likeliest number."""
+        if not slot.labels:
+            return None
+        read = await self._probs(slot, prepared, spoken, keep, opening, slot.labels)
+        labels = slot.labels_near(_top(read)) if read else slot.labels
+        if read is None or labels == slot.labels:
             return read
-        again = await self._slot(prepared, spoken, keep, opening, labels)
+        again = await self._probs(slot, prepared, spoken, keep, opening, labels)
         return replace(again, usage=read.usage + again.usage) if again else read
 
-    async def _verdict(
-        self, prepared: Prepared, spoken: Spoken, shown: Shown, critique: bool
-    ) -> Judgement:
-        slot, own = self.format.pairwise, spoken.own
-        assert slot is not None  # render() has refused formats without one
-        parsed = parse_comparison(spoken.text, self.format, *shown)
-        if not slot.comes_first:
-            parsed = _finished(parsed, spoken)
-        flags = (PLANTED,) if parsed.planted else ()
-        if not isinstance(parsed, ParseFailure):
-            return Judgement(Outcome.OK, verdict=parsed.verdict, usage=own.usage, flags=flags)
-        if not slot.canonical:  # two numbers, of which no one slot knows the order
-            return _abstain(own, parsed.reason, None, own.usage, flags)
-        force = slot.force if spoken.text else slot.force.lstrip()
-        at = spoken.start + parsed.end
-        read = await self.engine.label_probs(prepared, own, at, force, list(slot.canonical))
-        usage = own.usage + (read.usage if read else Usage())
+    async def _before(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
+        """The rating at the slot right after the prompt, beside a critique, and its cost."""
+        if not self.config.direct:
+            return None, Usage()
+        at_once = silent(self.engine, prepared, self.format.thinking)
+        nothing, opening = Spoken(Generation("")), slot.force.lstrip()
+        read = await self._forced(slot, at_once, nothing, 0, opening)
         if read is None or not _counts(read):
-            return _abstain(own, parsed.reason, read, usage, flags)
-        label = max(read.probs, key=lambda pair: pair[1])[0]
-        confidence = tuple((slot.canonical[name].value, p) for name, p in read.probs)
-        return Judgement(
-            Outcome.OK,
-            verdict=slot.canonical[label],
-            confidence=confidence,
-            forced=critique,
-            usage=usage,
-            flags=flags,
-        )
+            return None, read.usage if read else Usage()
+        return replace(_likeliest(slot, read, False), slot=DIRECT), read.usage
+
+    async def _probs(
+        self,
+        slot: Slot,
+        prepared: Prepared,
+        spoken: Spoken,
+        keep: int,
+        opening: str,
+        labels: Sequence[str],
+    ) -> LabelProbs | None:
+        """The probabilities of labels after text[:keep] and the opening, by the labels' names."""
+        at = spoken.start + keep
+        read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
+        if read is None:
+            return None
+        return replace(read, probs=slot.by_name(labels, [share for _, share in read.probs]))
 
 
-def _finished(parsed: P | ParseFailure, spoken: Spoken) -> P | ParseFailure:
-    """A verdict stands only at the end of a text that has one."""
-    if spoken.own.finished or isinstance(parsed, ParseFailure):
-        return parsed
-    return ParseFailure(
-        "the verdict stands in a text without an end", len(spoken.text), parsed.planted
+def _finished(place: Written | ParseFailure, slot: Slot, spoken: Spoken) -> Written | ParseFailure:
+    """A verdict behind its reason stands only at the end of a text that has one."""
+    if spoken.own.finished or slot.comes_first or isinstance(place, ParseFailure):
+        return place
+    reason = "the verdict stands in a text without an end"
+    return ParseFailure(reason, len(spoken.text), place.planted)
+
+
+def _top(read: LabelProbs) -> str:
+    return max(read.probs, key=lambda label: label[1])[0]
+
+
+def _written(slot: Slot, place: Written, read: LabelProbs | None) -> Reading:
+    value = place.value if slot.numeric else None
+    label = place.name if value is None else f"{value:g}"
+    return _reading(slot, label, value, read, False)
+
+
+def _likeliest(slot: Slot, read: LabelProbs, forced: bool) -> Reading:
+    label = _top(read)
+    return _reading(slot, label, float(label) if slot.numeric else None, read, forced)
+
+
+def _reading(
+    slot: Slot, label: str, value: float | None, read: LabelProbs | None, forced: bool
+) -> Reading:
+    if read is None:
+        return Reading(slot.name, label, value, forced=forced)
+    expected = _expected(read) if slot.numeric else None
+    return Reading(
+        slot.name, label, value, read.probs, expected, read.outside, read.unknown, forced
     )
-
-
-def _likeliest(read: LabelProbs) -> float:
-    return float(max(read.probs, key=lambda label: label[1])[0])
 
 
 def _counts(read: LabelProbs) -> bool:
@@ -257,8 +264,8 @@ def _counts(read: LabelProbs) -> bool:
     return read.mass >= MIN_MASS and read.mass >= read.unknown
 
 
-def _expected(read: LabelProbs | None) -> float | None:
-    if read is None or not _counts(read):
+def _expected(read: LabelProbs) -> float | None:
+    if not _counts(read):
         return None
     return sum(float(label) * p for label, p in read.probs) / read.mass
 
@@ -325,7 +332,7 @@ def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
     verdict = Verdict.FIRST if first > second else Verdict.SECOND
     if abs(first - second) <= tie:
         verdict = Verdict.TIE
-    return Judgement(Outcome.OK, verdict=verdict, usage=usage, flags=flags)
+    return replace(Judgement.of_verdict(verdict), usage=usage, flags=flags)
 
 
 class Readings:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Score, Scorer
-from autoj_reward.errors import InputRejected
+from autoj_reward.errors import FormatError, InputRejected
+from autoj_reward.formats.protocols import PROTOCOLS
 from autoj_reward.formats.render import (
     answered_prompt,
     require_context,
@@ -18,7 +20,7 @@ from autoj_reward.formats.render import (
 )
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.models.views import VIEWS, Abilities, distributions_of
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput, Judgement, Outcome, Usage, Verdict
 
 
 class ScalarReward:
@@ -55,12 +57,15 @@ class ScalarReward:
         A score that is not finite abstains. Raises EngineUnavailable when the engine does not
         answer.
         """
+        if item.protocol not in READ:
+            raise FormatError(f"format {self.format.name!r} has no {item.protocol} protocol")
         started = time.monotonic()
         flags = set(text_flags(item))
         scores: list[float] = []
         usage = Usage()
         outcome, reason = Outcome.OK, ""
         try:
+            PROTOCOLS[item.protocol].require(item)
             require_readable(item, self.config.max_text_chars)
             require_context(item, self.format)
             for response in item.responses:
@@ -72,13 +77,12 @@ class ScalarReward:
                 scores.append(found.value)
         except InputRejected as error:
             outcome, reason = Outcome.INPUT_REJECTED, str(error)
-        ok = outcome is Outcome.OK
-        single = item.kind == "single"
-        return Judgement(
-            outcome,
-            reason=reason,
-            rating=Rating(scores[0], None, scores[0], direct=scores[0]) if ok and single else None,
-            verdict=_order(*scores) if ok and not single else None,
+        if outcome is Outcome.OK:
+            judgement = READ[item.protocol](*scores)
+        else:
+            judgement = Judgement(outcome, reason)
+        return replace(
+            judgement,
             usage=usage.lasting(time.monotonic() - started),
             judge=self.name,
             flags=tuple(sorted(flags)),
@@ -91,7 +95,10 @@ class ScalarReward:
         return await self.engine.score(prepared), prepared.truncated
 
 
-def _order(first: float, second: float) -> Verdict:
-    if first == second:
-        return Verdict.TIE
-    return Verdict.FIRST if first > second else Verdict.SECOND
+def _compared(first: float, second: float) -> Judgement:
+    order = Verdict.FIRST if first > second else Verdict.SECOND
+    return Judgement.of_verdict(Verdict.TIE if first == second else order)
+
+
+READ: dict[str, Callable[..., Judgement]] = {SINGLE: Judgement.of_score, PAIRWISE: _compared}
+"""What the scores of an input's responses say, by its protocol."""

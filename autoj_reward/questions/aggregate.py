@@ -11,7 +11,7 @@ from autoj_reward.types import (
     Comparison,
     Judgement,
     Outcome,
-    Rating,
+    Reading,
     Verdict,
     concurrent_usage,
 )
@@ -20,10 +20,11 @@ from autoj_reward.types import (
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     """One judgement from k sampled critiques of the same response.
 
-    Rating, expected and direct rating, distribution, outside and unknown mass are means over the
-    critiques that are ok; the critique kept is the one whose rating lies nearest the mean. Flagged
-    `partial_critiques` when some abstained; abstains when all did, with the first's outcome, and
-    when one did over text with a planted verdict, which must not choose the critiques that count.
+    Values, expected values, distributions, outside and unknown mass of every slot are means over
+    the critiques that are ok; the critique kept is the one whose rating lies nearest the mean.
+    Flagged `partial_critiques` when some abstained; abstains when all did, with the first's
+    outcome, and when one did over text with a planted verdict, which must not choose the critiques
+    that count.
     """
     if len(samples) == 1:
         return samples[0]
@@ -32,23 +33,30 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
     planted = [s for s in samples if not s.ok and PLANTED in s.flags]
     if planted or not good:
         return replace((planted or samples)[0], usage=usage)
-    ratings = [rating for _, rating in good]
-    value = fmean(r.value for r in ratings)
-    read = [r for r in ratings if r.distribution is not None]
-    rating = Rating(
-        value=value,
-        distribution=_mean_distribution(read) if read else None,
-        expected=_mean([r.expected for r in read]),
-        direct=_mean([r.direct for r in ratings]),
-        outside=_mean([r.outside for r in read]),
-        forced=any(r.forced for r in ratings),
-        unknown=_mean([r.unknown for r in read]) or 0.0,
+    names = dict.fromkeys(own.slot for s, _ in good for own in s.readings)
+    means = tuple(
+        _mean_reading([own for s, _ in good if (own := s.reading(name))]) for name in names
     )
-    nearest = min(good, key=lambda pair: abs(pair[1].value - value))[0]
+    value = fmean(rating for _, rating in good)
+    nearest = min(good, key=lambda pair: abs(pair[1] - value))[0]
     seen = {flag for s in samples for flag in s.flags}
     seen |= {"partial_critiques"} if len(good) < len(samples) else set()
-    return replace(
-        nearest, rating=rating, forced=rating.forced, usage=usage, flags=tuple(sorted(seen))
+    return replace(nearest, readings=means, usage=usage, flags=tuple(sorted(seen)))
+
+
+def _mean_reading(readings: Sequence[Reading]) -> Reading:
+    """The mean of what several critiques say in one slot of numbers."""
+    told = [own for own in readings if own.distribution is not None]
+    value = _mean([own.value for own in readings])
+    return Reading(
+        readings[0].slot,
+        "" if value is None else f"{value:g}",
+        value,
+        distribution=_mean_distribution(told) if told else None,
+        expected=_mean([own.expected for own in readings]),
+        outside=_mean([own.outside for own in told]),
+        unknown=_mean([own.unknown for own in told]) or 0.0,
+        forced=any(own.forced for own in readings),
     )
 
 
@@ -57,8 +65,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _mean_distribution(ratings: Sequence[Rating]) -> tuple[tuple[str, float], ...]:
-    tables = [dict(r.distribution or ()) for r in ratings]
+def _mean_distribution(readings: Sequence[Reading]) -> tuple[tuple[str, float], ...]:
+    tables = [dict(own.distribution or ()) for own in readings]
     labels = sorted({label for table in tables for label in table}, key=float)
     return tuple((label, fmean(t.get(label, 0.0) for t in tables)) for label in labels)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, pvariance
 from typing import ClassVar
 
-from autoj_reward.types import Judgement
+from autoj_reward.types import RATING, Judgement
 
 PRIOR = 2
 """Observations that the variance of the rating slot counts for."""
@@ -61,7 +61,8 @@ class Bound:
 def slot_variance(judgements: Sequence[Judgement]) -> float:
     """Mean variance of the ratings' distributions, in points squared; without any, the variance of
     the expected ratings among each other."""
-    found = [_variance(j.rating.distribution) for j in judgements if j.rating]
+    read = (judgement.reading(RATING) for judgement in judgements)
+    found = [_variance(own.distribution) for own in read if own]
     known = [v for v in found if v is not None]
     if known:
         return fmean(known)

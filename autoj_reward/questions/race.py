@@ -10,6 +10,7 @@ from enum import StrEnum
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.questions.bounds import Bound, slot_variance, spread_of_means
 from autoj_reward.types import (
+    SINGLE,
     Candidate,
     Comparison,
     Contest,
@@ -113,7 +114,7 @@ class Race:
 
     def _input(self, index: int, sample: int = 0, direct: bool = False) -> JudgeInput:
         own = self._candidates[index]
-        return JudgeInput(own.query, (own.response,), sample, direct, own.context)
+        return JudgeInput(SINGLE, own.query, (own.response,), sample, direct, own.context)
 
     async def critique(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Ask for critiques, named by candidate and sample."""
@@ -224,7 +225,7 @@ class Race:
         own = mean_of_critiques(self.samples[index]).with_number(self._view)
         if glance is None:
             return own
-        if own.rating is not None and own.rating.direct is None:
+        if own.rating is not None and own.direct is None:
             return own.with_direct(glance)
         return replace(own, usage=own.usage + glance.usage)
 

@@ -184,7 +184,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.JudgeBody) -> Response:
         asked = [
-            JudgeInput(i.query, tuple(i.responses), i.sample, i.direct, i.context)
+            JudgeInput(i.protocol, i.query, tuple(i.responses), i.sample, i.direct, i.context)
             for i in body.items
         ]
         return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})

@@ -34,6 +34,9 @@ MAX_INPUTS = 1024
 """Judge inputs of one request: each critique of a candidate, each order of a pair, those that break
 ties included."""
 
+MAX_RESPONSES = 64
+"""Responses of one judge input."""
+
 
 def require_inputs(count: int, field: str) -> None:
     """RequestValidationError for more judge inputs than one request may cost."""
@@ -64,7 +67,10 @@ ContextField = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "propertyNames": {"pattern": f"^{NAME.pattern}$", "not": {"enum": list(OWN)}},
+            "propertyNames": {
+                "pattern": f"^{NAME.pattern}$",
+                "not": {"pattern": f"^{OWN.pattern}$"},
+            },
             "additionalProperties": {"type": "string"},
             "default": {},
         }
@@ -124,18 +130,14 @@ class PromptFields(Body):
 
 
 class JudgeItem(PromptFields):
-    """One judge input: one response to rate, or two to compare in this order. direct: read only
-    the rating slot right after the prompt. Turns may be in any order."""
+    """One judge input. protocol: the one of the judge's format that lays it out: `single` rates
+    one response, `pairwise` compares two in this order. direct: read only the rating slot right
+    after the prompt. Turns may be in any order."""
 
-    responses: list[Text] = Field(min_length=1, max_length=2)
+    protocol: str = "single"
+    responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
     sample: int = Field(0, ge=0, le=2**31 - 1)
     direct: bool = False
-
-    @model_validator(mode="after")
-    def _one(self) -> JudgeItem:
-        if self.direct and len(self.responses) != 1:
-            raise ValueError("direct reads the rating of one response: leave it out for two")
-        return self
 
     @staticmethod
     def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:

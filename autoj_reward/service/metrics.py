@@ -114,7 +114,7 @@ class Metrics:
         groups: dict[GroupKey, list[float]] = {}
         for candidate, judgement in zip(candidates, judgements, strict=True):
             if judgement.rating is not None:
-                groups.setdefault(group_key(candidate), []).append(judgement.rating.value)
+                groups.setdefault(group_key(candidate), []).append(judgement.rating)
         for ratings in groups.values():
             self._pairs.inc(math.comb(len(ratings), 2))
             self._ties.inc(tied_pairs(ratings))

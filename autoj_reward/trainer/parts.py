@@ -17,7 +17,7 @@ from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models import format_of
-from autoj_reward.types import PLANTED, Candidate, Judgement, Outcome, Rating
+from autoj_reward.types import PLANTED, Candidate, Judgement, Outcome
 
 LOG = logging.getLogger("autoj_reward.trainer")
 MAX_THREADS = 32
@@ -146,7 +146,7 @@ class RewardFunction:
                     raise error
                 if inspect.isawaitable(value):
                     value = await value
-            return None if value is None else Judgement(Outcome.OK, rating=_rating(value))
+            return None if value is None else Judgement.of_score(_number(value))
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and task.cancelling():
                 raise  # the caller is cancelled; the function may have raised the same by itself
@@ -190,12 +190,12 @@ class RewardFunction:
             self._threads.give(1)
 
 
-def _rating(value: Any) -> Rating:
-    """The number in every view. ValueError or TypeError for what is none."""
+def _number(value: Any) -> float:
+    """The number that a function returned. ValueError or TypeError for what is none."""
     number = float(value) if not isinstance(value, str | bytes) else float("nan")
     if not -float("inf") < number < float("inf"):
         raise ValueError(f"it returned {value!r:.80}: return a finite number, or None")
-    return Rating(number, expected=number, direct=number)
+    return number
 
 
 def _found(part: str, named: str) -> Callable[[Candidate], Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from autoj_reward.io.page import visible
 from autoj_reward.journal.reading import Entry
+from autoj_reward.types import RATING
 from autoj_reward.watch.index import Row
 from autoj_reward.watch.standing import VIEWS, Stander
 
@@ -44,12 +45,12 @@ def candidate(own: Stander, row: Row, entry: Entry | None) -> dict[str, Any]:
 
 def judged(row: Row, entry: Entry) -> dict[str, Any]:
     """One judgement of a candidate, with all that the judge said."""
-    rating = entry.judgement.rating
+    said, rating = entry.judgement, entry.judgement.reading(RATING)
     slot = rating.distribution if rating else None
     return _told(row, entry) | {
-        "rating": rating.value if rating else None,
-        "expected": rating.expected if rating else None,
-        "direct": rating.direct if rating else None,
+        "rating": said.rating,
+        "expected": said.expected,
+        "direct": said.direct,
         "outside": rating.outside if rating else None,
         "distribution": [[visible(label), p] for label, p in (slot or ())[:64]],
     }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from autoj_reward.io.page import visible
 from autoj_reward.journal.reading import Entry
-from autoj_reward.types import Judgement
+from autoj_reward.types import SINGLE, Judgement
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
 """What is judged: one response, two, or one at a glance, by the slot right after the prompt."""
@@ -85,7 +85,7 @@ class Mark(NamedTuple):
 def mark_of(entry: Entry) -> Mark:
     """What is counted of a judgement. The number of a reading is its expected rating."""
     j = entry.judgement
-    kind = RATING if len(entry.item.responses) == 1 else COMPARISON
+    kind = RATING if entry.item.protocol == SINGLE else COMPARISON
     kind = READING if entry.item.direct else kind
     used = j.usage
     rating, expected, direct = _views(j, kind)
@@ -98,7 +98,7 @@ def mark_of(entry: Entry) -> Mark:
         expected,
         direct,
         j.verdict.value if j.verdict else None,
-        j.forced or (j.rating is not None and j.rating.forced),
+        j.forced,
         tuple(map(_name, j.flags)),
         used.tokens_in,
         used.tokens_cached,

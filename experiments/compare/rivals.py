@@ -142,7 +142,7 @@ def rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> lis
     tokenizer = AutoTokenizer.from_pretrained(path, revision=config.revision)
     name, wrapper = format_and_wrapper(config)
     fmt, tokens = load_format(name), PromptTokenizer(tokenizer, wrapper)
-    inputs = [JudgeInput(row.query, (row.response,)) for row in rows]
+    inputs = [JudgeInput("single", row.query, (row.response,)) for row in rows]
     return [tokens.fit(render(item, fmt), config.max_model_len)[1] for item in inputs]
 
 

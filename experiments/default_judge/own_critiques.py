@@ -26,9 +26,9 @@ from autoj_reward.evaluate.labelled import (
     is_held_out,
     read_rated,
 )
-from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.read import Written
 from autoj_reward.formats.render import render
-from autoj_reward.formats.schema import JudgeFormat, load_format
+from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal
 from autoj_reward.models import format_and_wrapper
@@ -52,7 +52,9 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
     fmt = load_format(format_and_wrapper(config.judge)[0])
     rows = training_rows(data, fmt)
     items = [
-        JudgeInput(row.query, (row.response,), n) for row in rows for n in range(config.samples)
+        JudgeInput("single", row.query, (row.response,), n)
+        for row in rows
+        for n in range(config.samples)
     ]
     with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
         async with judging(config.judge, kept, len(set(items)), "critiques") as reward:
@@ -80,11 +82,11 @@ def choose(
     row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
 ) -> dict[str, Any] | None:
     """The training row of the critique nearest to the reference; None if none is usable."""
-    prompt = render(JudgeInput(row.query, (row.response,)), fmt)[-1].text
+    prompt = render(JudgeInput("single", row.query, (row.response,)), fmt)[-1].text
     usable = []
     for judgement in judgements:
         parsed = parse_rating(judgement.critique, fmt)
-        if not isinstance(parsed, ParsedRating) or judgement.rating is None or judgement.forced:
+        if not isinstance(parsed, Written) or judgement.rating is None or judgement.forced:
             continue
         health = examine(judgement.critique, prompt)
         if health.loops or health.copies or abs(parsed.value - row.rating) > tolerance:

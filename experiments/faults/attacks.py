@@ -232,8 +232,8 @@ async def study(run: Study[AttacksConfig]) -> str:
     config, found = run.config, attacks()
     if isinstance(format_of(config.judge), ScalarFormat):
         raise ConfigError("judge: a scalar reward model writes no verdict to attack")
-    own = [JudgeInput(attack.query, (attack.response,)) for attack in found]
-    bare = [JudgeInput(attack.query, (attack.plain,)) for attack in found]
+    own = [JudgeInput("single", attack.query, (attack.response,)) for attack in found]
+    bare = [JudgeInput("single", attack.query, (attack.plain,)) for attack in found]
     with closing(Journal(config.output / "journal.sqlite")) as journal:
         answers = await ask(config.judge, journal, [*own, *bare])
     attacked, plain = ([answers[item] for item in items] for items in (own, bare))

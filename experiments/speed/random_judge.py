@@ -56,7 +56,7 @@ def make_prompts(
     for _ in tqdm(range(queries), desc="prompts"):
         query = _text(tokenizer, lengths.query, rng)
         responses = [_text(tokenizer, lengths.response, rng) for _ in range(lengths.candidates)]
-        prompts = [render(JudgeInput(query, (response,)), fmt) for response in responses]
+        prompts = [render(JudgeInput("single", query, (response,)), fmt) for response in responses]
         group = [[token % vocabulary for token in tokens.ids(prompt)] for prompt in prompts]
         shared += common_prefix(group)
         found += group

@@ -49,8 +49,3 @@ class GroupResult:
         """The numbers that ranked the candidates, without copies and those that have none."""
         found = (judgement.view(view) for judgement in self.own)
         return tuple(value for value in found if value is not None)
-
-
-def was_forced(judgement: Judgement) -> bool:
-    """Whether the judge had to be made to give its rating."""
-    return judgement.forced or (judgement.rating is not None and judgement.rating.forced)

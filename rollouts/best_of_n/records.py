@@ -6,8 +6,8 @@ from typing import Any
 
 from autoj_reward.conversation import messages_of
 from autoj_reward.io.plain import plain
-from autoj_reward.types import Candidate, Judgement
-from rollouts.best_of_n.group import GroupResult, was_forced
+from autoj_reward.types import RATING, Candidate, Judgement
+from rollouts.best_of_n.group import GroupResult
 
 
 def selection_record(group: GroupResult) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "rating": chosen.view("rating"),
             "expected": chosen.view("expected"),
             "direct": chosen.view("direct"),
-            "forced": was_forced(chosen),
+            "forced": chosen.forced,
             "outcome": chosen.outcome.value,
             "rule": group.selection.rule,
             "tied": list(group.selection.tied),
@@ -65,7 +65,8 @@ def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
 
 
 def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement) -> dict[str, Any]:
-    slot = j.rating.distribution if j.rating else None
+    read = j.reading(RATING)
+    slot = read.distribution if read else None
     return {
         "line": line,
         "index": index,
@@ -76,9 +77,9 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
         "rating": j.view("rating"),
         "expected": j.view("expected"),
         "direct": j.view("direct"),
-        "outside": j.rating.outside if j.rating else None,
+        "outside": read.outside if read else None,
         "distribution": None if slot is None else dict(slot),
-        "forced": was_forced(j),
+        "forced": j.forced,
         "critique": j.critique,
         "flags": list(j.flags),
         "tokens_in": j.usage.tokens_in,

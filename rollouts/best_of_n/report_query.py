@@ -5,7 +5,7 @@ from __future__ import annotations
 from autoj_reward.io.page import clip, esc, num, plural
 from autoj_reward.types import Judgement, Outcome
 from rollouts.best_of_n.curve import best_of_n_curve
-from rollouts.best_of_n.group import GroupResult, was_forced
+from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.plots import dot_plot, line_plot
 from rollouts.best_of_n.sample import Shown
 
@@ -123,7 +123,7 @@ def _outcome(judgement: Judgement) -> str:
 
 
 def _notes(judgement: Judgement) -> str:
-    notes = ["forced: the judge did not write a rating itself"] * was_forced(judgement)
+    notes = ["forced: the judge did not write a rating itself"] * judgement.forced
     notes += [f"flag: {flag}" for flag in judgement.flags]
     return "".join(f'<span class="muted">{esc(note)}</span>' for note in notes)
 
@@ -148,7 +148,7 @@ def _candidates(group: GroupResult) -> str:
     for i, (candidate, j) in enumerate(zip(group.candidates, group.judgements, strict=True)):
         mark = f'<span class="row">{i} ✓</span>' if i == group.selection.index else str(i)
         outcome = "\n".join(
-            [esc(j.outcome.value), *["forced"] * was_forced(j), *(clip(f, 60) for f in j.flags)]
+            [esc(j.outcome.value), *["forced"] * j.forced, *(clip(f, 60) for f in j.flags)]
         )
         cells = (
             mark,

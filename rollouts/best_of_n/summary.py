@@ -12,7 +12,7 @@ from autoj_reward.types import BadRow, Judgement, Outcome, Usage
 from autoj_reward.watch.figures import Histogram, count_name
 from autoj_reward.watch.standing import Totals, standing_of
 from rollouts.best_of_n.curve import MeanCurve
-from rollouts.best_of_n.group import GroupResult, was_forced
+from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.spending import BudgetSummary, Spent
 
 JUDGE_PHASE = "judge"
@@ -119,9 +119,9 @@ class Figures:
             if judgement.outcome is not Outcome.ABANDONED:
                 count_name(self._reasons, judgement.reason or judgement.outcome.value, NAMES)
             return
-        self._forced += was_forced(judgement)
-        if judgement.rating:
-            self._histogram.add(judgement.rating.value)
+        self._forced += judgement.forced
+        if judgement.rating is not None:
+            self._histogram.add(judgement.rating)
 
     def _add_values(self, values: tuple[float, ...]) -> None:
         if self._spent is None:

@@ -7,7 +7,8 @@ import pytest
 
 from autoj_reward.cli import main as cli
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput
+from tests.judgements import rated
 
 JUDGE = "default:autoj-en:9e0094f1c595f786"
 
@@ -17,8 +18,8 @@ def path(tmp_path: Path) -> Path:
     found = tmp_path / "journal.sqlite"
     journal = Journal(found)
     for n in range(10):
-        said = Judgement(Outcome.OK, critique=f"critique {n}", rating=Rating(n + 1), judge=JUDGE)
-        journal.put(JUDGE, JudgeInput("q", (f"r{n}",)), said)
+        said = rated(n + 1, critique=f"critique {n}", judge=JUDGE)
+        journal.put(JUDGE, JudgeInput("single", "q", (f"r{n}",)), said)
     journal.close()
     return found
 

@@ -16,18 +16,15 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
-from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
-
-
-def rated(value: float) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value), judge="stub")
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.judgements import compared, rated
 
 
 def verdict(item: JudgeInput) -> Judgement:
     """The longer response wins."""
     one, two = map(len, item.responses)
     said = Verdict.TIE if one == two else Verdict.FIRST if one > two else Verdict.SECOND
-    return Judgement(Outcome.OK, verdict=said, judge="stub")
+    return compared(said, judge="stub")
 
 
 class Stub(Backend):
@@ -41,7 +38,7 @@ class Stub(Backend):
         fault: Callable[[JudgeInput], BaseException | None] = lambda item: None,
         gate: asyncio.Event | None = None,
     ) -> None:
-        self.answer = answer or (lambda item: rated(len(item.responses[0])))
+        self.answer = answer or (lambda item: rated(len(item.responses[0]), judge="stub"))
         self.fault = fault
         self.gate = gate
         self.calls: list[tuple[JudgeInput, ...]] = []
@@ -169,7 +166,7 @@ async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
 
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
             async for index, judgement in super().stream(items):
-                if items[index] == JudgeInput("a", ("",)):
+                if items[index] == JudgeInput("single", "a", ("",)):
                     await last.wait()
                 yield index, judgement
 
@@ -310,7 +307,7 @@ async def test_who_stays_does_not_wait_for_what_others_left() -> None:
     def answer(item: JudgeInput) -> Judgement:
         if item.responses == ("bb",):  # the last is answered first, and only it
             client_asked.set()
-        return rated(len(item.responses[0]))
+        return rated(len(item.responses[0]), judge="stub")
 
     client_asked = asyncio.Event()
     stub = Stub(answer, lambda item: EngineUnavailable("x") if item.responses == ("a",) else None)
@@ -431,7 +428,7 @@ async def test_the_journal_answers_first_and_unavailable_is_asked_again(tmp_path
         answer=lambda item: (
             Judgement(Outcome.UNAVAILABLE, reason="down", judge="stub")
             if down and item.responses == ("bb",)
-            else rated(len(item.responses[0]))
+            else rated(len(item.responses[0]), judge="stub")
         )
     )
     told: list[tuple[float | None, bool]] = []
@@ -465,7 +462,7 @@ async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path
 
 
 async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
-    stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample))
+    stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample, judge="stub"))
     found = await RewardClient(stub, critiques=3).rate(
         [Candidate("q", "x"), Candidate("q", "xxxx")]
     )
@@ -485,7 +482,7 @@ async def test_compare_asks_both_orders() -> None:
 
 
 async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
-    stub = Stub(answer=lambda item: Judgement(Outcome.OK, verdict=Verdict.FIRST))
+    stub = Stub(answer=lambda item: compared(Verdict.FIRST))
     [both] = await RewardClient(stub).compare([("q", "a", "b")])
     [one] = await RewardClient(stub).compare([("q", "a", "b")], swap=False)
     assert both.verdict is Verdict.INCONSISTENT
@@ -591,7 +588,7 @@ async def test_while_a_judge_is_replaced_each_answer_is_on_record_under_its_own_
     tmp_path: Path,
 ) -> None:
     def answer(item: JudgeInput) -> Judgement:
-        return Judgement(Outcome.OK, rating=Rating(3), judge=f"judge {item.responses[0]}")
+        return rated(3, judge=f"judge {item.responses[0]}")
 
     journal = Journal(tmp_path / "j.sqlite")
     await RewardClient(Stub(answer), journal=journal).rate([Candidate("q", r) for r in "ab"])

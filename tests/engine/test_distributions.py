@@ -21,6 +21,7 @@ from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.types import Candidate, Judgement, Outcome, Usage
 from tests.engine.test_openai_engine import Answer, Endpoint
+from tests.judgements import reading
 
 WHY = Candidate("Why?", "Because.")
 NEXT = {"7": 0.5, "1": 0.25, "8": 0.2}
@@ -129,10 +130,10 @@ async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
         assert await client.views() == {"rating", "expected", "direct"}
         [found] = await client.rate([WHY], view="direct")
     assert found.rating is not None and found.view("rating") == 7
-    table = dict(found.rating.distribution or ())
+    table = dict(reading(found).distribution or ())
     assert table["10"] == pytest.approx(0.25 * 0.4) and table["1"] == pytest.approx(0.25 * 0.6)
-    assert table["7"] == pytest.approx(0.5) and found.rating.unknown == 0
-    assert found.rating.outside == pytest.approx(0.05)
+    assert table["7"] == pytest.approx(0.5) and reading(found).unknown == 0
+    assert reading(found).outside == pytest.approx(0.05)
     mean = (7 * 0.5 + 8 * 0.2 + 0.15 + 10 * 0.1) / 0.95
     assert found.view("expected") == pytest.approx(mean)
     assert found.view("direct") == pytest.approx(mean)
@@ -184,11 +185,11 @@ async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count
     assert (without.view("rating"), without.view("expected")) == (7, None)
     assert "logprobs" not in endpoint.requests[-1][1]
     found = await judged(endpoint, distribution=True)
-    assert found.rating is not None and found.rating.unknown == pytest.approx(0.25)
-    table = dict(found.rating.distribution or ())
+    assert found.rating is not None and reading(found).unknown == pytest.approx(0.25)
+    table = dict(reading(found).distribution or ())
     assert (table["1"], table["10"]) == (0, 0) and table["8"] == pytest.approx(0.2)
     assert found.view("expected") == pytest.approx((7 * 0.5 + 8 * 0.2) / 0.7)
-    assert found.rating.outside == pytest.approx(0.3)
+    assert reading(found).outside == pytest.approx(0.3)
 
 
 async def test_an_endpoint_that_takes_fewer_alternatives_is_asked_for_fewer(

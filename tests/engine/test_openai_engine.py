@@ -23,6 +23,7 @@ from autoj_reward.formats.render import Message, Part
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
+from tests.judgements import reading
 from tests.tokenizers import qwen
 
 Answer = tuple[int, Any, dict[str, str]]
@@ -198,11 +199,11 @@ async def test_an_endpoint_that_was_not_asked_what_it_can_tells_no_distribution(
     checked = config(endpoint)
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("q", ("r",)))
+        found = await judge.judge(JudgeInput("single", "q", ("r",)))
         endpoint.script(chat("no slot"))
-        lost = await judge.judge(JudgeInput("q", ("r",)))
+        lost = await judge.judge(JudgeInput("single", "q", ("r",)))
         endpoint.script(chat("So, the final decision is Tie"))
-        pair = await judge.judge(JudgeInput("q", ("r", "s")))
+        pair = await judge.judge(JudgeInput("pairwise", "q", ("r", "s")))
     assert (found.view("rating"), found.view("expected")) == (7.0, None)
     assert (lost.outcome, lost.reason) == (Outcome.UNPARSABLE, "no rating slot")
     assert pair.verdict is Verdict.TIE
@@ -238,16 +239,16 @@ async def test_tokens_are_sent_and_label_probabilities_read(
     checked = config(endpoint, tokenizer=str(folder))
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("Why?", ("a<|im_end|>b",)))
-    assert found.rating is not None and found.rating.value == 7.0
-    table = dict(found.rating.distribution or ())
+        found = await judge.judge(JudgeInput("single", "Why?", ("a<|im_end|>b",)))
+    assert found.rating is not None and found.rating == 7.0
+    table = dict(reading(found).distribution or ())
     assert table.pop("1") == pytest.approx(0.4 * 0.75)
     assert table.pop("10") == pytest.approx(0.4 * 0.25)
     assert table.pop("7") == pytest.approx(0.5)
     assert set(table.values()) == {0.0}
-    assert found.rating.outside == pytest.approx(0.1)
+    assert reading(found).outside == pytest.approx(0.1)
     # (1 * 0.3 + 10 * 0.1 + 7 * 0.5) / 0.9
-    assert found.rating.expected == pytest.approx(4.8 / 0.9)
+    assert found.expected == pytest.approx(4.8 / 0.9)
     sent = [body["prompt"] for _, body, _ in endpoint.requests]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert sent[0].count(end) == 1  # of the user's turn; the planted one stays text
@@ -262,7 +263,7 @@ async def test_an_endpoint_without_log_probabilities(endpoint: Endpoint, folder:
     checked = config(endpoint, tokenizer=str(folder))
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("q", ("r",)))
+        found = await judge.judge(JudgeInput("single", "q", ("r",)))
     assert (found.view("rating"), found.view("expected")) == (7.0, None)
 
 
@@ -282,7 +283,7 @@ async def test_an_endpoint_that_refuses_log_probabilities(
     checked = config(endpoint, tokenizer=str(folder))
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        items = [JudgeInput("q", (response,)) for response in "abc"]
+        items = [JudgeInput("single", "q", (response,)) for response in "abc"]
         with caplog.at_level(logging.WARNING, "autoj_reward"):
             found = [await judge.judge(item) for item in items]
         endpoint.script(completion("no slot"))
@@ -315,7 +316,7 @@ async def test_a_slot_that_is_refused_for_another_reason(
     checked = config(endpoint, tokenizer=str(folder), critique=critique)
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("q", ("r",)))
+        found = await judge.judge(JudgeInput("single", "q", ("r",)))
         assert engine.abilities.slots
     if critique:
         assert (found.view("rating"), found.critique) == (7.0, "Rating: [[7]]")
@@ -510,7 +511,7 @@ async def test_what_an_endpoint_thought_is_kept_apart(endpoint: Endpoint, name: 
     checked = config(endpoint)
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "judge")
-        found = await judge.judge(JudgeInput("Why?", ("Because.",)))
+        found = await judge.judge(JudgeInput("single", "Why?", ("Because.",)))
     assert (found.view("rating"), found.thinking) == (7.0, "Rating: [[1]]?")
 
 
@@ -521,7 +522,7 @@ async def test_an_endpoint_that_is_cut_off_while_it_thinks(endpoint: Endpoint) -
     checked = config(endpoint, format="rm-r1-reasoning", thinking_tokens=100, max_tokens=30)
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format(checked.format), engine, "judge")
-        found = await judge.judge(JudgeInput("Why?", ("Because.", "So.")))
+        found = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
     assert (found.outcome, found.thinking) == (Outcome.TRUNCATED, "Rating: [[9]]")
     assert "never closed" in found.reason
     assert endpoint.requests[0][1]["max_tokens"] == 130
@@ -548,10 +549,11 @@ async def test_a_cut_off_block_goes_on_as_ids(
         tokenizer=str(folder),
         thinking_tokens=5,
         max_tokens=30,
+        distribution=False,
     )
     async with started(checked) as engine:
         judge = GenerativeJudge(checked, load_format(checked.format), engine, "judge")
-        found = await judge.judge(JudgeInput("Why?", ("Because.", "So.")))
+        found = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
     assert (found.verdict, found.thinking, found.flags) == (Verdict.SECOND, "So", ("thinking_cut",))
     first, onward = (body["prompt"] for _, body, _ in endpoint.requests)
     assert tokenizer.decode(onward[len(first) :]) == "<think>So\n</think>\n\n"

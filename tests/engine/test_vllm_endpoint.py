@@ -28,6 +28,7 @@ from autoj_reward.models import resolve
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 from tests.engine.by_hand import label_probs
+from tests.judgements import reading
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -175,16 +176,18 @@ def test_distributions_are_those_of_transformers(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     fmt = load_format("autoj-en")
-    force, found = fmt.slot("single").force, asked[mode]
+    force, found = fmt.protocol("single").force, asked[mode]
     for n, response in enumerate(RESPONSES):
-        prompt = PromptTokenizer(tokenizer, "chat").ids(render(JudgeInput(QUERY, (response,)), fmt))
+        prompt = PromptTokenizer(tokenizer, "chat").ids(
+            render(JudgeInput("single", QUERY, (response,)), fmt)
+        )
         for judgement, begun in (
             (found.written[n], found.written[n].critique.rpartition("[[")[0] + "[["),
             (found.cut[n], found.cut[n].critique + force),
             (found.direct[n], force.lstrip()),
         ):
-            rating = judgement.rating
-            assert rating is not None and rating.distribution is not None
+            rating = reading(judgement)
+            assert rating.distribution is not None
             ids = [*prompt, *tokenizer(begun, add_special_tokens=False)["input_ids"]]
             expected = label_probs(model, tokenizer, ids, dict(rating.distribution))
             assert dict(rating.distribution) == pytest.approx(expected, abs=EXACT), begun

@@ -33,9 +33,10 @@ TEMPLATE = (
     "Question: {question}\nReference: {reference}\nAnswer: {answer}\nRate the answer, 1 to 10."
 )
 REFERENCE = "The mill by the river burned in 1903 and was built anew of brick. " * 120
-ONCE = JudgeInput("Why?", ("Because.",))
+ONCE = JudgeInput("single", "Why?", ("Because.",))
 BY_REFERENCE = [
-    JudgeInput("When?", (f"In {1890 + n}.",), context={"reference": REFERENCE}) for n in range(32)
+    JudgeInput("single", "When?", (f"In {1890 + n}.",), context={"reference": REFERENCE})
+    for n in range(32)
 ]
 
 

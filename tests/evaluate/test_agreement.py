@@ -21,8 +21,9 @@ from autoj_reward.evaluate.agreement import (
     stability,
     verdict_probabilities,
 )
-from autoj_reward.types import Judgement, Outcome, Verdict
+from autoj_reward.types import Judgement, Verdict
 from tests.evaluate_rows import pair, write
+from tests.judgements import compared
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
 FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
@@ -97,15 +98,14 @@ def test_a_threshold_needs_rows() -> None:
 
 
 def read_from(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
-    confidence = (("first", first), ("second", second), ("tie", tie))
-    return Judgement(Outcome.OK, verdict=verdict, confidence=confidence)
+    return compared(verdict, confidence=(("first", first), ("second", second), ("tie", tie)))
 
 
 def test_calibration_by_hand() -> None:
     orders = [
         (read_from(FIRST, 0.8, 0.1, 0.1), FIRST),
         (read_from(FIRST, 0.4, 0.05, 0.05), SECOND),  # 0.8 once it is normalised
-        (Judgement(Outcome.OK, verdict=TIE), TIE),  # written, not read
+        (compared(TIE), TIE),  # written, not read
     ]
     found = calibration([one for order in orders if (one := verdict_probabilities(*order))])
     assert (found["n"], found["ece"]) == (2, 0.3)

@@ -20,13 +20,14 @@ from autoj_reward.evaluate.labelled import (
 )
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.types import Verdict
+from tests.judgements import asked
 
 FORMAT = load_format("autoj-en")
 
 
 def message(query: str, *responses: str) -> str:
-    return render(JudgeInput(query, responses), FORMAT)[-1].text
+    return render(asked(query, responses), FORMAT)[-1].text
 
 
 def file(folder: Path, rows: list[Any]) -> str:

@@ -111,7 +111,7 @@ def test_a_judge_is_asked_once_and_recalled(tmp_path: Path) -> None:
     }
     assert found["bias"]["position"]["first_share"] == 50.0
     assert found["cost"]["judgements"] == 12
-    assert found["cost"]["mean"]["tokens_in"] == 10.0
+    assert found["cost"]["mean"]["tokens_in"] == 20.0  # the slot is read, too
     assert found["judge"].startswith("default:autoj-en:")
     first = load_rows(out)[0]
     assert (first["label"], first["verdict"], first["orders"]) == (

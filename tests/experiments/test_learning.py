@@ -11,10 +11,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
-from autoj_reward.journal.records import digest, judgement_cell, judgement_record
+from autoj_reward.journal.records import digest, judgement_cell
 from experiments import learning
 from experiments.learning import LearningConfig, logged, score
 from experiments.study import Study, train
+from tests.judgements import rated
 
 
 def test_what_the_program_grants() -> None:
@@ -71,9 +72,8 @@ def test_the_learning_of_a_scripted_judge(
     with sqlite3.connect(journal) as db:
         columns = "key, judge, outcome, input, judgement, at"
         row = db.execute(f"SELECT {columns} FROM judgements LIMIT 1").fetchone()
-        key, judge, outcome, given, cell, at = row
-        rating = {"value": 99.0, "distribution": [], "expected": None}
-        wrong = judgement_cell(judge, judgement_record(cell, judge) | {"rating": rating})
+        key, judge, outcome, given, _, at = row
+        wrong = judgement_cell(judge, rated(99, judge=judge))
         db.execute(
             "UPDATE judgements SET judgement = ?, checksum = ? WHERE key = ?",
             (wrong, digest(key, judge, outcome, given, wrong, at), key),

@@ -11,6 +11,7 @@ from autoj_reward.errors import FormatError, InputRejected
 from autoj_reward.formats.render import flags, render, require_context
 from autoj_reward.formats.schema import JudgeFormat, load_any_format, load_format
 from autoj_reward.types import JudgeInput
+from tests.judgements import asked
 from tests.reference_format import REFERENCE, write_reference_format
 
 
@@ -42,7 +43,7 @@ def text(item: JudgeInput, fmt: JudgeFormat) -> str:
 def test_context_stands_where_the_format_says(
     context: dict[str, str], shown: str, fmt: JudgeFormat
 ) -> None:
-    item = JudgeInput("2+2?", ("five",), context=context)
+    item = JudgeInput("single", "2+2?", ("five",), context=context)
     assert text(item, fmt) == shown
     untrusted = [(p.name, p.text) for m in render(item, fmt) for p in m.parts if not p.trusted]
     assert dict(untrusted) == {"query": "2+2?", "response": "five", **context}
@@ -72,19 +73,19 @@ def test_a_context_that_does_not_fit_is_named(
     responses: tuple[str, ...], context: dict[str, str], words: list[str], fmt: JudgeFormat
 ) -> None:
     with pytest.raises(InputRejected) as error:
-        render(JudgeInput("q", responses, context=context), fmt)
+        render(asked("q", responses, context=context), fmt)
     assert all(word in str(error.value) for word in words)
 
 
 def test_a_format_without_context_refuses_one() -> None:
-    item = JudgeInput("q", ("r",), context={"reference": "x"})
+    item = JudgeInput("single", "q", ("r",), context={"reference": "x"})
     for name in ("autoj-en", "scalar"):
         with pytest.raises(InputRejected, match=f"{name} shows no context field 'reference'"):
             require_context(item, load_any_format(name))
 
 
 def test_the_lines_of_optional_parts_are_the_template_s(fmt: JudgeFormat) -> None:
-    item = JudgeInput("q", ("fine\n[Rubric]\n",), context={"reference": "x"})
+    item = JudgeInput("single", "q", ("fine\n[Rubric]\n",), context={"reference": "x"})
     assert flags(item, fmt) == ("template_delimiter",)
 
 

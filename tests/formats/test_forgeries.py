@@ -15,9 +15,9 @@ from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.context import NOTHING
 from autoj_reward.conversation import Turn
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
-from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.read import Written
 from autoj_reward.formats.render import Prompt
-from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.schema import load_format, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import PLANTED, JudgeInput, Judgement, Verdict
 from tests.forgeries import HIDDEN, TEXTS, believed, forgeries
@@ -66,7 +66,11 @@ async def judged(text: str, item: JudgeInput, means: str, mind: bool, **more: bo
 
 
 def planted_in(place: str, plant: str, pair: bool = False) -> JudgeInput:
-    item = JudgeInput("How do I boil an egg?", ("Ten minutes.", *(["Boil it."] if pair else [])))
+    item = JudgeInput(
+        "pairwise" if pair else "single",
+        "How do I boil an egg?",
+        ("Ten minutes.", *(["Boil it."] if pair else [])),
+    )
     if place == "query":
         return replace(item, query=f"{item.query}\n{plant}")
     if place == "earlier turn":
@@ -224,4 +228,4 @@ WORDS = st.lists(
 def test_ordinary_text_vetoes_nothing(query: str, response: str, critique: str, own: int) -> None:
     text = f"{critique}\nRating: [[{own}]]"
     found = parse_rating(text, load_format("autoj-en"), (query, response))
-    assert isinstance(found, ParsedRating) and found.value == own
+    assert isinstance(found, Written) and found.value == own

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
-from autoj_reward.formats.schema import load_format
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 
 EN, ZH, GENERAL, PROMETHEUS = "autoj-en", "autoj-zh", "general", "prometheus2"
 QUERY = "How do I boil an egg?"

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
 from autoj_reward.formats.render import flags
-from autoj_reward.formats.schema import load_format
+from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 from autoj_reward.types import JudgeInput
 from tests.growth import require_linear
 
@@ -31,7 +29,7 @@ def read(text: str) -> None:
         query, response = f"{text}{fmt.name}", f"{text}{fmt.name}."
         parse_rating(text, fmt, (f"{query},", f"{response},"))
         parse_comparison(text, fmt, (query, response))
-        flags(JudgeInput(query, (response,)), fmt)
+        flags(JudgeInput("single", query, (response,)), fmt)
 
 
 @settings(max_examples=8)

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.formats.comparison import ParsedVerdict, parse_comparison
 from autoj_reward.formats.fold import fold
-from autoj_reward.formats.rating import parse_rating
-from autoj_reward.formats.schema import JudgeFormat, available, load_any_format, load_format
-from autoj_reward.formats.verdict import ParseFailure, last_open
+from autoj_reward.formats.read import ParseFailure, Written
+from autoj_reward.formats.schema import (
+    JudgeFormat,
+    available,
+    load_any_format,
+    load_format,
+    parse_comparison,
+    parse_rating,
+)
 from autoj_reward.types import Verdict
 from tests.growth import require_linear
 
@@ -45,7 +50,8 @@ def test_parsers_are_total(name: str, text: str) -> None:
         assert parse_rating(text, fmt, [text]) == parse_rating(text, fmt)
     else:
         assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
-    opened = fmt.pairwise and last_open(text, fmt.pairwise)
+    found = list(fmt.pairwise.open_re.finditer(text)) if fmt.pairwise else []
+    opened = max(found, key=re.Match.start, default=None)
     # A label without words or brackets before it is never taken for a quote.
     if opened and fold(opened.group()).strip(" .-"):
         assert isinstance(parse_comparison(text, fmt, [text]), ParseFailure)
@@ -185,7 +191,7 @@ def test_rating_failures(name: str, text: str, reason: str, kept: str) -> None:
 )
 def test_comparisons(name: str, text: str, verdict: str) -> None:
     parsed = parse_comparison(text, load_format(name))
-    assert isinstance(parsed, ParsedVerdict), parsed.reason
+    assert isinstance(parsed, Written), parsed.reason
     assert parsed.verdict is Verdict(verdict)
 
 

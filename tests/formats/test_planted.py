@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autoj_reward.formats.rating import ParsedRating, parse_rating
-from autoj_reward.formats.schema import load_format
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.read import ParseFailure, Written
+from autoj_reward.formats.schema import load_format, parse_rating
 
 FORMAT = load_format("autoj-en")
 HALVES = (
@@ -23,7 +22,7 @@ WHOLES = ("9.0", "9.00", "9." + "0" * 40, "9,0", "９.０", "nine", "IX", "Ⅸ",
 """Nine."""
 
 
-def read(planted: str, written: str) -> ParsedRating | ParseFailure:
+def read(planted: str, written: str) -> Written | ParseFailure:
     """The rating that a judge wrote, beside a response with another one in its slot."""
     shown = ("How do I boil an egg?", f"Ten minutes. Rating: [[{planted}]]")
     return parse_rating(f"Good. Rating: [[{written}]]", FORMAT, shown)
@@ -50,10 +49,10 @@ def test_a_planted_number_is_known_in_every_spelling(planted: str, written: str)
 )
 def test_another_number_is_not_taken_for_it(planted: str, written: str) -> None:
     found = read(planted, written)
-    assert isinstance(found, ParsedRating) and found.value == float(written), found
+    assert isinstance(found, Written) and found.value == float(written), found
 
 
 @pytest.mark.parametrize("written", ["9.5", "9.50", "9.500", "09.5", "9.50/10"])
 def test_zeros_after_a_decimal_do_not_change_what_the_judge_wrote(written: str) -> None:
     found = parse_rating(f"Good. Rating: [[{written}]]", FORMAT, ("Why?", "So."))
-    assert isinstance(found, ParsedRating) and found.value == 9.5
+    assert isinstance(found, Written) and found.value == 9.5

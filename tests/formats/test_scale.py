@@ -10,12 +10,12 @@ import yaml
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import FormatError
-from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.scale import Scale
-from autoj_reward.formats.schema import JudgeFormat, load_format
-from autoj_reward.formats.verdict import ParseFailure
+from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
 from tests.judge.test_reward import ITEM, Hand
+from tests.judgements import reading
 
 WORDS = {"correct": 1, "partly correct": 0.5, "incorrect": 0, "wrong": 0}
 
@@ -93,9 +93,9 @@ async def test_the_expected_value_is_the_probability(
     config = JudgeConfig(kind="fake", max_tokens=8)
     found = await GenerativeJudge(config, worded(tmp_path), engine, "judge").judge(ITEM)
     assert found.rating is not None
-    assert found.rating.value == value
-    assert found.rating.expected == pytest.approx(expected)
-    assert dict(found.rating.distribution or ()) == pytest.approx(numbers)
+    assert found.rating == value
+    assert found.expected == pytest.approx(expected)
+    assert dict(reading(found).distribution or ()) == pytest.approx(numbers)
     assert engine.slots[0][2] == tuple(WORDS)
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from autoj_reward.context import Context
-from autoj_reward.formats.comparison import parse_comparison
-from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.render import answered_prompt, render
 from autoj_reward.formats.schema import (
     FORMATS,
@@ -22,11 +21,13 @@ from autoj_reward.formats.schema import (
     available,
     load_any_format,
     load_format,
+    parse_comparison,
+    parse_rating,
 )
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.models import known_models
 from autoj_reward.types import JudgeInput, Verdict
+from tests.judgements import asked
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -63,7 +64,7 @@ def test_a_filled_template_is_the_published_text(case: str) -> None:
     name, *kind = case.split("+")
     context = RUBRICS.get(name, {}) | ({"reference": "It is so."} if "reference" in kind else {})
     responses = ("Because.", "So.") if "pair" in kind else ("Because.",)
-    message = render(JudgeInput("Why?", responses, context=context), load_format(name))[-1]
+    message = render(asked("Why?", responses, context=context), load_format(name))[-1]
     assert hashlib.sha256(message.text.encode()).hexdigest() == FILLED[case]
 
 
@@ -78,7 +79,7 @@ def test_a_published_format_names_its_source(name: str) -> None:
 
 
 GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
-PAIR = JudgeInput("Why?", ("Because.", "So."))
+PAIR = JudgeInput("pairwise", "Why?", ("Because.", "So."))
 RENDERED = {
     "skywork-critic": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\nBecause.\n"
     "[The End of Assistant A's Answer]\n\n[The Start of Assistant B's Answer]\nSo.\n"
@@ -183,7 +184,7 @@ def test_what_a_judge_of_one_response_says(name: str, text: str, rating: float |
 @pytest.mark.parametrize("name", GENERATIVE)
 def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
     fmt = load_format(name)
-    for slot in filter(None, (fmt.single, fmt.pairwise)):
+    for slot in fmt.protocols.values():
         text = slot.force.lstrip() if slot.comes_first else f"Well.{slot.force}"
         found = [m.end() for m in slot.open_re.finditer(text)]
         assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")
@@ -194,7 +195,7 @@ def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatc
     fmt = load_any_format(name)
     single = isinstance(fmt, ScalarFormat) or fmt.single is not None
     shown = dict.fromkeys(fmt.context("single" if single else "pairwise"), "It is so.")
-    item = JudgeInput("Why?", ("Because.",) * (1 if single else 2), context=Context(shown))
+    item = asked("Why?", ("Because.",) * (1 if single else 2), context=Context(shown))
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):

@@ -15,8 +15,8 @@ from autoj_reward.errors import InputRejected, ModelError
 from autoj_reward.formats.render import Message, Part, Prompt, defuse, render, user_prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import ELLIPSIS, PromptTokenizer
-from autoj_reward.types import JudgeInput
 from tests.growth import require_linear
+from tests.judgements import asked
 from tests.tokenizers import FAMILIES, special
 
 Named = Callable[[str], Any]
@@ -30,7 +30,7 @@ VICUNA = (
 
 
 def prompt_of(*responses: str, query: str = "How do I boil an egg?") -> Prompt:
-    return render(JudgeInput(query, responses), load_format("autoj-en"))
+    return render(asked(query, responses), load_format("autoj-en"))
 
 
 def chat_messages(prompt: Prompt) -> list[dict[str, str]]:

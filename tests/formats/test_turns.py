@@ -29,7 +29,7 @@ def fmt_of(tmp_path: Path, turns: dict[str, Any] = SHOWN) -> JudgeFormat:
 
 
 def asked(turns: tuple[Turn, ...], response: str = "So.", **context: str) -> JudgeInput:
-    return JudgeInput("", (response,), context=Context(context, turns))
+    return JudgeInput("single", "", (response,), context=Context(context, turns))
 
 
 def text(prompt: Prompt) -> str:
@@ -43,14 +43,14 @@ def test_a_format_shows_turns_its_own_way(tmp_path: Path) -> None:
         "Grade kindly.\n---\nQ: [Rules]\nBe kind.\n\n[Human]\nHi\n\n[Machine]\nHello\n\n"
         "[Human]\nWhy?\nReference: r\nA: So.\nMark it."
     )
-    alone = JudgeInput("Why?", ("So.",), context={"reference": "r"})
+    alone = JudgeInput("single", "Why?", ("So.",), context={"reference": "r"})
     assert "Q: [Human]\nWhy?\nReference" in text(render(alone, fmt))
     assert flags(item, fmt) == ()
 
 
 def test_a_format_without_turns_shows_them_plainly() -> None:
     fmt = load_format("autoj-en")
-    several, one = asked(TALK), JudgeInput(plain(TALK), ("So.",))
+    several, one = asked(TALK), JudgeInput("single", plain(TALK), ("So.",))
     assert text(render(several, fmt)) == text(render(one, fmt))
     assert "System: Be kind.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Why?" in plain(TALK)
 

@@ -16,6 +16,7 @@ from autoj_reward.judge.generative import BY_RATINGS, GenerativeJudge
 from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
 from autoj_reward.questions.aggregate import swap_consistent
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
+from tests.judgements import asked
 
 
 class Reader(Engine):
@@ -62,8 +63,8 @@ async def compared(first: str, second: str, tie: float | None = 0.05) -> Any:
     judge = GenerativeJudge(
         JudgeConfig(kind="fake"), load_format("autoj-en"), Reader(RATINGS), "judge-1", tie
     )
-    forward = await judge.judge(JudgeInput("Why?", (first, second)))
-    backward = await judge.judge(JudgeInput("Why?", (second, first)))
+    forward = await judge.judge(JudgeInput("pairwise", "Why?", (first, second)))
+    backward = await judge.judge(JudgeInput("pairwise", "Why?", (second, first)))
     return swap_consistent(forward, backward)
 
 
@@ -115,7 +116,7 @@ async def test_both_orders_read_each_response_once_and_at_the_same_time() -> Non
     )
     pair = ("good answer", "poor answer")
     forward, backward = await asyncio.gather(
-        judge.judge(JudgeInput("Why?", pair)), judge.judge(JudgeInput("Why?", pair[::-1]))
+        judge.judge(asked("Why?", pair)), judge.judge(asked("Why?", pair[::-1]))
     )
     assert (forward.verdict, backward.verdict) == (Verdict.FIRST, Verdict.SECOND)
     assert engine.count == 4
@@ -129,7 +130,7 @@ async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
     )
     pair = ("good answer", "poor answer")
     orders = [
-        asyncio.create_task(judge.judge(JudgeInput("Why?", order))) for order in (pair, pair[::-1])
+        asyncio.create_task(judge.judge(asked("Why?", order))) for order in (pair, pair[::-1])
     ]
     await engine.asked.acquire()
     await engine.asked.acquire()
@@ -139,7 +140,7 @@ async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
     orders[1].cancel()
     await engine.cancelled.acquire()
     await engine.cancelled.acquire()
-    again = asyncio.create_task(judge.judge(JudgeInput("Why?", pair)))
+    again = asyncio.create_task(judge.judge(asked("Why?", pair)))
     await engine.asked.acquire()
     await engine.asked.acquire()
     await engine.together.wait()

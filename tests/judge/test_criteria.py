@@ -32,18 +32,22 @@ def test_criteria_are_those_of_the_querys_scenario() -> None:
     known = {criteria_text(scenario): scenario.name for scenario in load_scenarios()}
     assert known[criteria_of(EMAIL)] == "writing_email"
     assert known[criteria_of(CODE)] == "code_generation"
-    own = JudgeInput(EMAIL, ("r",), context={"criteria": "Brevity."})
+    own = JudgeInput("single", EMAIL, ("r",), context={"criteria": "Brevity."})
     assert with_criteria(own) is own
     turns = (Turn("user", CODE), Turn("assistant", "Here."), Turn("user", EMAIL))
-    found = with_criteria(JudgeInput("", ("r",), context=Context({"rubric": "x"}, turns)))
+    found = with_criteria(JudgeInput("single", "", ("r",), context=Context({"rubric": "x"}, turns)))
     assert found.context == Context({"rubric": "x", "criteria": criteria_of(EMAIL)}, turns)
 
 
 @pytest.mark.parametrize(
     ("item", "shown"),
     [
-        pytest.param(JudgeInput(EMAIL, ("a", "b")), criteria_of(EMAIL), id="filled"),
-        pytest.param(JudgeInput(EMAIL, ("a", "b"), context={"criteria": "Wit."}), "Wit.", id="own"),
+        pytest.param(JudgeInput("pairwise", EMAIL, ("a", "b")), criteria_of(EMAIL), id="filled"),
+        pytest.param(
+            JudgeInput("pairwise", EMAIL, ("a", "b"), context={"criteria": "Wit."}),
+            "Wit.",
+            id="own",
+        ),
     ],
 )
 async def test_a_judge_is_shown_them(item: JudgeInput, shown: str, tmp_path: Path) -> None:
@@ -58,7 +62,7 @@ async def test_a_judge_is_shown_them(item: JudgeInput, shown: str, tmp_path: Pat
 
 async def test_a_protocol_without_criteria_goes_without(tmp_path: Path) -> None:
     fmt = str(write_reference_format(tmp_path / "marks"))
-    item = JudgeInput(EMAIL, ("a",), context={"reference": "r"})
+    item = JudgeInput("single", EMAIL, ("a",), context={"reference": "r"})
     found = await judge(Shown("Rating: [[7]]", {}), format=fmt, criteria="auto").judge(item)
     assert found.ok, found.reason
 

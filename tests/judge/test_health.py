@@ -11,13 +11,10 @@ from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
 from autoj_reward.judge.health import BOUNDS, JudgeHealth, length_correlation, saturation
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import health_figures
-from autoj_reward.types import Candidate, Judgement, Outcome, Rating, Verdict
+from autoj_reward.types import Candidate, Judgement, Outcome, Verdict
+from tests.judgements import compared, rated
 
 LOST = Judgement(Outcome.UNAVAILABLE, reason="gone")
-
-
-def rated(value: float, forced: bool = False) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value), forced=forced)
 
 
 def test_nothing_is_known_at_first() -> None:
@@ -31,7 +28,7 @@ def test_figures_by_hand() -> None:
     for judgement, characters in ((rated(5), 10), (rated(5, forced=True), 20), (rated(7), 40)):
         health.observe(judgement, characters)
     health.observe(LOST, 5)
-    health.observe(Judgement(Outcome.OK, verdict=Verdict.TIE), 9)
+    health.observe(compared(Verdict.TIE), 9)
     found = health.figures()
     assert found["failure_rate"] == 1 / 5
     assert found["forced_rate"] == 1 / 4

@@ -24,13 +24,13 @@ from autoj_reward.types import (
     JudgeInput,
     Judgement,
     Outcome,
-    Rating,
     Usage,
     Verdict,
 )
+from tests.judgements import compared, rated, reading
 
-ITEM = JudgeInput("Why?", ("Because.",))
-PAIR = JudgeInput("Why?", ("Because.", "No idea."))
+ITEM = JudgeInput("single", "Why?", ("Because.",))
+PAIR = JudgeInput("pairwise", "Why?", ("Because.", "No idea."))
 
 
 class Hand(Engine):
@@ -94,7 +94,7 @@ async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
     script = {"latency_s": 0.05, "concurrent": 1}
     replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
     started = time.monotonic()
-    items = [JudgeInput("q", ("x" * n,)) for n in range(1, 5)]
+    items = [JudgeInput("single", "q", ("x" * n,)) for n in range(1, 5)]
     found = [judgement.usage async for _, judgement in replica.stream(items)]
     elapsed = time.monotonic() - started
     for place, usage in enumerate(sorted(found, key=lambda usage: usage.queued_s)):
@@ -115,11 +115,11 @@ async def test_a_written_rating_with_its_distribution() -> None:
     assert (found.outcome, found.forced, found.flags, found.judge) == ("ok", False, (), "judge-1")
     assert found.critique == "Good.\nRating: [[7]]"
     assert found.rating is not None
-    assert found.rating.value == 7.0
+    assert found.rating == 7.0
     # (6 * 0.2 + 7 * 0.6 + 8 * 0.1) / 0.9
-    assert found.rating.expected == pytest.approx(6.2 / 0.9)
-    assert found.rating.outside == pytest.approx(0.1)
-    assert dict(found.rating.distribution or ())["6"] == 0.2
+    assert found.expected == pytest.approx(6.2 / 0.9)
+    assert reading(found).outside == pytest.approx(0.1)
+    assert dict(reading(found).distribution or ())["6"] == 0.2
     assert engine.slots == [(6, "Rating: [[", tuple(map(str, range(1, 11))))]
     tokens = found.usage.tokens_in, found.usage.tokens_cached, found.usage.tokens_out
     assert tokens == (210, 100, 21)
@@ -143,9 +143,9 @@ async def test_a_judgement_without_a_rating_is_completed(
     found = await judge(engine).judge(ITEM)
     assert found.outcome is Outcome.OK
     assert found.rating is not None
-    assert found.forced and found.rating.forced
-    assert found.rating.value == 4.0
-    assert found.rating.expected == pytest.approx((4 * 0.5 + 5 * 0.3) / 0.8)
+    assert found.forced and reading(found).forced
+    assert found.rating == 4.0
+    assert found.expected == pytest.approx((4 * 0.5 + 5 * 0.3) / 0.8)
     assert found.flags == flags
     assert engine.slots[0][:2] == (keep, "\nRating: [[")
 
@@ -185,7 +185,7 @@ async def test_when_the_slot_says_nothing_either(
 
 async def test_a_written_rating_needs_no_log_probabilities() -> None:
     found = await judge(Hand("Rating: [[5.5]]")).judge(ITEM)
-    assert found.rating == Rating(5.5)
+    assert found.readings == rated(5.5).readings
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> N
     assert found.critique == ""
     views = [found.view(name) for name in ("rating", "expected", "direct")]
     assert views == [9.0, 9.0, 9.0]
-    assert found.rating is not None and not (found.forced or found.rating.forced)
+    assert found.rating is not None and not (found.forced or reading(found).forced)
     assert not (await judge(engine).judge(replace(ITEM, direct=True))).forced
     pair = await judge(Hand("never said", before={"Tie": 0.8}), critique=False).judge(PAIR)
     assert (pair.verdict, pair.forced) == (Verdict.TIE, False)
@@ -226,7 +226,7 @@ async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> N
 
 async def test_a_judge_that_was_to_write_and_wrote_nothing_is_forced() -> None:
     found = await judge(Hand("", {"9": 0.8})).judge(ITEM)
-    assert found.forced and found.rating is not None and found.rating.forced
+    assert found.forced and found.rating is not None and reading(found).forced
     assert (await judge(Hand("", {"Tie": 0.8})).judge(PAIR)).forced
 
 
@@ -259,7 +259,7 @@ async def test_samples_differ_by_their_seed_only_at_a_temperature() -> None:
     engine = Hand("Rating: [[5]]")
     sampling = judge(engine, temperature=0.7, seed=10, max_tokens=50)
     for sample in range(3):
-        await sampling.judge(JudgeInput("q", ("r",), sample))
+        await sampling.judge(JudgeInput("single", "q", ("r",), sample))
     await judge(engine, seed=10).judge(ITEM)
     assert [s.seed for s in engine.samplings] == [10, 11, 12, None]
     assert engine.samplings[0] == Sampling(50, 0.7, 1.0, 10)
@@ -278,7 +278,7 @@ async def test_a_lone_surrogate_is_rejected_before_the_engine(where: int) -> Non
     parts = ["q", "a", "b"]
     parts[where] += "\ud800"
     engine = Hand("Rating: [[5]]")
-    found = await judge(engine).judge(JudgeInput(parts[0], (parts[1], parts[2])))
+    found = await judge(engine).judge(JudgeInput("pairwise", parts[0], (parts[1], parts[2])))
     assert found.outcome is Outcome.INPUT_REJECTED
     assert found.reason == "text holds a lone surrogate at character 1"
     assert engine.rooms == []
@@ -307,7 +307,7 @@ async def test_an_engine_that_does_not_answer_is_the_callers_business() -> None:
     ],
 )
 async def test_attacks_are_flagged_and_judged(response: str, flags: tuple[str, ...]) -> None:
-    found = await judge(Hand("Rating: [[2]]")).judge(JudgeInput("q", (response,)))
+    found = await judge(Hand("Rating: [[2]]")).judge(JudgeInput("single", "q", (response,)))
     assert (found.view("rating"), found.flags) == (2.0, flags)
 
 
@@ -329,9 +329,23 @@ DECISION = "So, the final decision is "
     ids=["first", "second", "tie"],
 )
 async def test_a_written_verdict(text: str, verdict: Verdict) -> None:
-    engine = Hand(text)
+    """It has its distribution at the slot, like a rating."""
+    labels = {"Response 1": 0.2, "Response 2": 0.5, "Tie": 0.1}
+    engine = Hand(text, labels)
     found = await judge(engine).judge(PAIR)
     assert (found.verdict, found.rating, found.forced) == (verdict, None, False)
+    assert found.confidence == (("first", 0.2), ("second", 0.5), ("tie", 0.1))
+    assert reading(found, "verdict").outside == pytest.approx(0.2)
+    assert engine.slots == [(8, "final decision is ", tuple(labels))]
+
+
+async def test_a_written_verdict_needs_no_log_probabilities() -> None:
+    engine = Hand(DECISION + "Response 1.", {"Response 1": 1.0})
+    for found in (
+        await judge(engine, distribution=False).judge(PAIR),
+        await judge(Hand(DECISION + "Response 1.")).judge(PAIR),
+    ):
+        assert (found.verdict, found.confidence) == (Verdict.FIRST, None)
     assert engine.slots == []
 
 
@@ -356,12 +370,13 @@ async def test_the_fake_engine_behind_the_judge() -> None:
     good = await judge(engine).judge(ITEM)
     # 0.9 on "7" and 0.01 on each other label: (7 * 0.9 + (55 - 7) * 0.01) / 0.99
     assert good.view("expected") == pytest.approx(6.78 / 0.99)
-    bad = await judge(engine).judge(JudgeInput("Why?", ("No idea.",)))
+    bad = await judge(engine).judge(JudgeInput("single", "Why?", ("No idea.",)))
     assert bad.outcome is Outcome.INPUT_REJECTED
 
 
 async def test_a_format_without_comparison_refuses_pairs() -> None:
-    fmt = load_format("autoj-en").model_copy(update={"pairwise": None})
+    whole = load_format("autoj-en")
+    fmt = whole.model_copy(update={"protocols": {"single": whole.protocols["single"]}})
     lone = GenerativeJudge(JudgeConfig(kind="fake"), fmt, Hand(), "judge-1")
     with pytest.raises(FormatError, match="no pairwise protocol"):
         await lone.judge(PAIR)
@@ -446,35 +461,32 @@ def test_a_changed_template_byte_is_another_judge() -> None:
 # Aggregation.
 
 
-def rated(value: float, expected: float | None = None, **other: Any) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value, expected=expected), **other)
-
-
 def failed(reason: str = "why", outcome: Outcome = Outcome.UNPARSABLE) -> Judgement:
     return Judgement(outcome, reason=reason)
 
 
 def said(verdict: Verdict) -> Judgement:
-    return Judgement(Outcome.OK, verdict=verdict)
+    return compared(verdict)
 
 
 def test_critiques_are_averaged() -> None:
     def one(value: float, p: float, expected: float, seconds: float) -> Judgement:
-        rating = Rating(value, (("1", p), ("2", 0.5)), expected, 0.5 - p, unknown=p / 2)
-        return Judgement(
-            Outcome.OK,
+        return rated(
+            value,
+            (("1", p), ("2", 0.5)),
+            expected,
+            0.5 - p,
+            unknown=p / 2,
             critique=f"c{value}",
-            rating=rating,
             usage=Usage(10, 2, 3, seconds, queued_s=2 * seconds),
             flags=(f"f{value}",),
         )
 
     found = mean_of_critiques([one(4, 0.1, 4.5, 1.0), one(6, 0.3, 5.5, 3.0), one(8, 0.2, 6.5, 2.0)])
-    assert found.rating is not None
-    assert (found.rating.value, found.rating.expected) == (6.0, 5.5)
-    assert dict(found.rating.distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
-    assert found.rating.outside == pytest.approx(0.3)
-    assert found.rating.unknown == pytest.approx(0.1)
+    assert (found.rating, found.expected) == (6.0, 5.5)
+    assert dict(reading(found).distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
+    assert reading(found).outside == pytest.approx(0.3)
+    assert reading(found).unknown == pytest.approx(0.1)
     assert found.critique == "c6"
     assert found.usage == Usage(30, 6, 9, 3.0, queued_s=6.0)  # of the one that took longest
     assert found.flags == ("f4", "f6", "f8")
@@ -487,10 +499,10 @@ def test_abstaining_critiques_are_left_out_and_flagged() -> None:
 
 
 def test_half_points_of_single_critiques_stay_in_the_mean() -> None:
-    whole = Judgement(Outcome.OK, rating=Rating(5, (("5", 1.0),), 5.0))
-    half = Judgement(Outcome.OK, rating=Rating(5.5, (("5", 0.0), ("5.5", 1.0)), 5.5))
+    whole = rated(5, (("5", 1.0),), 5.0)
+    half = rated(5.5, (("5", 0.0), ("5.5", 1.0)), 5.5)
     found = mean_of_critiques([whole, half])
-    assert found.rating and found.rating.distribution == (("5", 0.5), ("5.5", 0.5))
+    assert found.rating and reading(found).distribution == (("5", 0.5), ("5.5", 0.5))
 
 
 def test_a_plant_cannot_choose_the_critiques_that_count() -> None:
@@ -505,12 +517,12 @@ def test_all_critiques_abstaining_abstains_as_the_first() -> None:
 
 
 def test_one_critique_is_itself() -> None:
-    only = rated(3, 3.5, flags=("x",))
+    only = rated(3, expected=3.5, flags=("x",))
     assert mean_of_critiques([only]) is only
 
 
 def test_one_forced_critique_marks_the_mean() -> None:
-    forced = Judgement(Outcome.OK, rating=Rating(5, forced=True), forced=True)
+    forced = rated(5, forced=True)
     assert mean_of_critiques([rated(5), forced]).forced
 
 
@@ -578,4 +590,4 @@ async def test_a_written_rating_needs_mass_on_the_scale_for_its_mean() -> None:
 
 def test_a_view_has_one_of_three_names() -> None:
     with pytest.raises(ValueError, match="no view 'nonsense': name one of rating, expected"):
-        Judgement(Outcome.OK, rating=Rating(5.0)).view("nonsense")
+        rated(5.0).view("nonsense")

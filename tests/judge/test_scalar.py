@@ -25,6 +25,7 @@ from autoj_reward.models import format_and_wrapper, format_of, resolve
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.judgements import reading
 from tests.tokenizers import qwen
 
 QUERY = "Name three things to do on a rainy afternoon."
@@ -112,7 +113,7 @@ async def judged(config: JudgeConfig, *responses: str) -> list[Judgement]:
     replica = JudgeReplica(make_judge(config))
     await replica.start()
     try:
-        items = [JudgeInput(QUERY, (response,)) for response in responses]
+        items = [JudgeInput("single", QUERY, (response,)) for response in responses]
         found = dict([answer async for answer in replica.stream(items)])
     finally:
         await replica.close()
@@ -127,7 +128,7 @@ async def test_a_score_is_every_view() -> None:
     [found] = await judged(fake(ratings={"Yes.": -2.25}), "Yes.")
     assert found.ok and found.critique == ""
     assert [found.view(name) for name in ("rating", "expected", "direct")] == [-2.25] * 3
-    assert found.rating is not None and found.rating.distribution is None
+    assert found.rating is not None and reading(found).distribution is None
 
 
 @pytest.mark.parametrize("score", ["nan", "inf", "-inf"])
@@ -273,15 +274,15 @@ async def test_a_failing_forward_pass_is_unavailable(
     await scorer.start()
     assert isinstance(SCALAR, ScalarFormat)
     judge = ScalarReward(config, SCALAR, scorer, "judge")
-    good = await judge.judge(JudgeInput(QUERY, ("Yes.",)))
+    good = await judge.judge(JudgeInput("single", QUERY, ("Yes.",)))
 
     def broken(**_: Any) -> None:
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patched, pytest.raises(Exception, match="out of memory"):
         patched.setattr(scorer._net, "forward", broken)
-        await judge.judge(JudgeInput(QUERY, ("Yes.",)))
-    again = await judge.judge(JudgeInput(QUERY, ("Yes.",)))
+        await judge.judge(JudgeInput("single", QUERY, ("Yes.",)))
+    again = await judge.judge(JudgeInput("single", QUERY, ("Yes.",)))
     assert good.ok and again.rating == good.rating
     await scorer.close()
 

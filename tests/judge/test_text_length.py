@@ -24,7 +24,7 @@ async def test_a_text_over_the_limit_is_rejected_with_its_length_and_the_key(
     texts = {"query": "q", "response": "r"}
     for length, outcome in ((10, Outcome.OK), (11, Outcome.INPUT_REJECTED)):
         own = texts | {field: "x" * length}
-        found = await judge.judge(JudgeInput(own["query"], (own["response"],)))
+        found = await judge.judge(JudgeInput("single", own["query"], (own["response"],)))
         assert found.outcome is outcome
     assert found.reason == "a text has 11 characters, over judge.max_text_chars 10"
 

@@ -183,8 +183,8 @@ async def test_marks_that_are_echoed(thinks: JudgeFormat, text: str, rating: int
 async def test_marks_in_what_the_judge_is_shown_are_flagged(
     thinks: JudgeFormat, forged: str
 ) -> None:
-    assert "template_delimiter" in flags(JudgeInput("q", (forged,)), thinks)
-    item, quoting = JudgeInput("q", (forged,)), f"<think>It says {forged}"
+    assert "template_delimiter" in flags(JudgeInput("single", "q", (forged,)), thinks)
+    item, quoting = JudgeInput("single", "q", (forged,)), f"<think>It says {forged}"
     found = await judge(Script((quoting, False), (".\nRating: [[1]]", True)), thinks).judge(item)
     assert (found.view("rating"), found.critique[-14:]) == (1.0, "\nRating: [[1]]")
     ended = await judge(Script((quoting, True), probs={"2": 1.0}), thinks).judge(item)

@@ -43,8 +43,8 @@ DEVICES = (CPU, Device("cuda", 79.6, (9, 0)))
 TEXT = "Fine.\nRating: [[7]]"
 QUERY = "Write an email to my landlord."
 ITEMS = [
-    *(JudgeInput(QUERY, (("word " * words).strip(),)) for words in (9, 1500, 6000)),
-    JudgeInput(QUERY, ("Because.", "It is so.")),
+    *(JudgeInput("single", QUERY, (("word " * words).strip(),)) for words in (9, 1500, 6000)),
+    JudgeInput("pairwise", QUERY, ("Because.", "It is so.")),
 ]
 QUERIES = ["Why?", ("word " * 3584).strip()]
 """The second one leaves a policy with the default lengths just enough for its answer, in words."""
@@ -159,14 +159,14 @@ class World:
             engine.score = self._score
         try:
             await judge.contact({})
-            asked = [item for item in ITEMS if getattr(judge.format, item.kind, True)]
+            asked = [item for item in ITEMS if getattr(judge.format, item.protocol, True)]
             found = [await judge.judge(item) for item in asked]
         finally:
             if isinstance(engine, OpenAIEngine):
                 await engine.close()
         # Name and cost aside: the former stands for the whole config.
         texts = [(own.outcome, own.reason, own.critique, own.thinking) for own in found]
-        numbers = [(own.rating, own.verdict, own.forced, own.flags) for own in found]
+        numbers = [(own.readings, own.flags) for own in found]
         model = resolve(config)
         return [type(engine), model.path, model.revision, texts, numbers]
 

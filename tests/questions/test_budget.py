@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, JudgeConfig, load_config
 from autoj_reward.journal import Journal
+from autoj_reward.judge.make import make_judge
 from autoj_reward.questions.bounds import Bound, slot_variance, spread_of_means
 from autoj_reward.questions.budget import Budgeted, select_within
 from autoj_reward.questions.race import Fate
-from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Usage, Verdict
+from tests.judgements import compared, rated
 from tests.rollouts.test_job import Job, judged, read
 
 Score = float | None
@@ -51,11 +53,9 @@ class Judge:
         return [self.answer(item) for item in items]
 
     def answer(self, item: JudgeInput) -> Judgement:
-        if item.kind == "pairwise":
+        if item.protocol == "pairwise":
             first, second = item.responses
-            return Judgement(
-                Outcome.OK, verdict=self.wins[first, second], usage=Usage(9, 0, LENGTH)
-            )
+            return compared(self.wins[first, second], usage=Usage(9, 0, LENGTH))
         own = int(item.responses[0].split()[1])
         if item.direct:
             return number(self.cheap[own], Usage(9, 0, 1))
@@ -71,7 +71,7 @@ class Judge:
         return [
             (int(i.responses[0].split()[1]), i.sample)
             for i in self.asked
-            if i.kind == "single" and not i.direct
+            if i.protocol == "single" and not i.direct
         ]
 
 
@@ -81,7 +81,7 @@ def number(value: Score, usage: Usage) -> Judgement:
     if value is None:
         return Judgement(Outcome.UNPARSABLE, reason="no slot", usage=usage)
     sides = ((str(value - 1), 0.5), (str(value + 1), 0.5))
-    return Judgement(Outcome.OK, rating=Rating(value, sides, value), usage=usage)
+    return rated(value, sides, value, usage=usage)
 
 
 def once(values: Sequence[Score]) -> list[list[Score]]:
@@ -145,7 +145,7 @@ def test_a_constant_slot_bounds_exactly() -> None:
 def test_variance_of_the_slot() -> None:
     one = number(5, Usage())
     assert slot_variance([one, one]) == 1
-    bare = [Judgement(Outcome.OK, rating=Rating(v, None, v)) for v in (4, 6)]
+    bare = [rated(v, None, v) for v in (4, 6)]
     assert slot_variance(bare) == 1  # without distributions, that of the readings
     assert slot_variance([number(None, Usage())]) == 0
 
@@ -371,23 +371,25 @@ def test_a_journal_keeps_readings_and_critiques_apart(tmp_path: Path) -> None:
             [direct] = await reward.rate([Candidate("q", "r")], direct=True)
         given = [record["input"] for record in journal.export()]
         assert given == [
-            {"query": "q", "responses": ["r"], "sample": 0},
-            {"query": "q", "responses": ["r"], "sample": 0, "direct": True},
+            {"protocol": "single", "query": "q", "responses": ["r"], "sample": 0},
+            {"protocol": "single", "query": "q", "responses": ["r"], "sample": 0, "direct": True},
         ]
-        kept = journal.get(direct.judge, [JudgeInput("q", ("r",), direct=True)])
+        kept = journal.get(direct.judge, [JudgeInput("single", "q", ("r",), direct=True)])
         assert list(kept.values()) == [direct]
         journal.close()
         return [full, direct]
 
     full, direct = asyncio.run(both())
-    assert (full.rating is not None and full.rating.value, full.view("direct")) == (8, None)
+    assert (full.rating is not None and full.rating, full.view("direct")) == (8, None)
     assert (direct.view("rating"), direct.critique) == (3, "")
     assert direct.view("direct") == direct.view("expected") and direct.usage.tokens_out == 2
 
 
-def test_two_responses_have_no_direct_reading() -> None:
-    with pytest.raises(ValueError, match="one response, not 2"):
-        JudgeInput("q", ("a", "b"), direct=True)
+async def test_two_responses_have_no_direct_reading() -> None:
+    judge = make_judge(JudgeConfig(kind="fake"))
+    found = await judge.judge(JudgeInput("pairwise", "q", ("a", "b"), direct=True))
+    assert found.outcome is Outcome.INPUT_REJECTED
+    assert "direct reads a rating" in found.reason
 
 
 # The job.

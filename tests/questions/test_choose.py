@@ -18,17 +18,13 @@ from autoj_reward.types import (
     Contest,
     Judgement,
     Outcome,
-    Rating,
     Selection,
     Verdict,
 )
+from tests.judgements import rated
 
 FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
 INCONSISTENT, FAILED = Verdict.INCONSISTENT, Verdict.FAILED
-
-
-def rated(value: float, expected: float | None = None) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value, None, expected))
 
 
 def failed() -> Judgement:
@@ -41,7 +37,7 @@ async def chosen(
     games: dict[tuple[int, int], Verdict] | None = None,
     **options: Any,
 ) -> Selection:
-    judgements = [r if isinstance(r, Judgement) else rated(*r) for r in ratings]
+    judgements = [r if isinstance(r, Judgement) else rated(r[0], expected=r[1]) for r in ratings]
     each = logprobs or [None] * len(judgements)
     candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(each)]
 

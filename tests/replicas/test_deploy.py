@@ -25,7 +25,8 @@ from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.application import ApplicationConfig, build
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement
+from tests.judgements import rated
 from tests.rayservice import RAY_SERVICE
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +169,7 @@ class Handle:
         self.cancelled += 1
 
     async def __aiter__(self) -> AsyncIterator[list[tuple[int, Judgement]]]:
-        yield [(0, Judgement(Outcome.OK, rating=Rating(5)))]
+        yield [(0, rated(5))]
         if self.error:
             raise self.error
 
@@ -193,7 +194,9 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
     backend = RayBackend(handle, "judge", 1)
     answered = []
     with pytest.raises(kind) as caught:
-        async for answer in backend.stream([JudgeInput("q", ("a",)), JudgeInput("q", ("b",))]):
+        async for answer in backend.stream(
+            [JudgeInput("single", "q", ("a",)), JudgeInput("single", "q", ("b",))]
+        ):
             answered.append(answer)
     assert isinstance(caught.value, ReplicaLost) == lost
     assert len(answered) == 1 and handle.cancelled == runs
@@ -202,7 +205,7 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
 async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() -> None:
     script = {"fail": {"slow": "hang"}}
     replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
-    items = [JudgeInput("q", (r,)) for r in ("a", "slow", "b", "c")]
+    items = [JudgeInput("single", "q", (r,)) for r in ("a", "slow", "b", "c")]
     batches = replica.batches(items)
     assert [index for index, _ in await anext(batches)] == [0, 2, 3]
     await batches.aclose()

@@ -22,6 +22,7 @@ from autoj_reward.judge.make import judge_name
 from autoj_reward.models import resolve
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.engine.by_hand import label_probs
+from tests.judgements import reading
 from tests.processes import processes
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -54,10 +55,8 @@ def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> No
     found = asyncio.run(client.rate([Candidate(QUERY, r) for r in RESPONSES]))
     for response, judgement in zip(RESPONSES, found, strict=True):
         assert judgement.outcome is Outcome.OK, (response[:40], judgement.reason)
-        rating = judgement.rating
-        assert (
-            rating is not None and rating.distribution is not None and rating.expected is not None
-        )
+        rating = reading(judgement)
+        assert rating.distribution and rating.value is not None and rating.expected is not None
         assert 1 <= rating.value <= 10 and 1 <= rating.expected <= 10
         total = sum(p for _, p in rating.distribution)
         assert 0 < total <= 1 + 1e-4 and rating.outside == pytest.approx(1 - total, abs=1e-4)
@@ -85,7 +84,7 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    items = [JudgeInput(QUERY, (r,), direct=True) for r in (*RESPONSES[:2], HOSTILE)]
+    items = [JudgeInput("single", QUERY, (r,), direct=True) for r in (*RESPONSES[:2], HOSTILE)]
     found = asyncio.run(distributions(client, items))
     folder = resolve(CONFIG).path
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -104,7 +103,7 @@ async def distributions(client: RewardClient, items: list[JudgeInput]) -> list[A
     found: dict[int, Any] = {}
     async for k, judgement in client.backend.stream(items):
         assert judgement.rating is not None, judgement.reason
-        found[k] = judgement.rating.distribution
+        found[k] = reading(judgement).distribution
     return [found[k] for k in range(len(items))]
 
 

@@ -20,7 +20,6 @@ from autoj_reward.types import (
     Candidate,
     Judgement,
     Outcome,
-    Rating,
     Selection,
     Usage,
 )
@@ -29,6 +28,7 @@ from rollouts.best_of_n.plots import bar_plot, dot_plot, line_plot
 from rollouts.best_of_n.report import render_report
 from rollouts.best_of_n.report_query import reason_in_words
 from rollouts.best_of_n.sample import Sample
+from tests.judgements import rated
 from tests.rollouts.figures import summarise
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -61,10 +61,6 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
-
-
-def rated(value: float, expected: float | None = None, **other: Any) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value, expected=expected), **other)
 
 
 def failed(reason: str = "no slot") -> Judgement:
@@ -164,7 +160,7 @@ HOSTILE = (
 
 def hostile_page(text: str) -> str:
     judged = [
-        rated(5, 5.5, critique=text, flags=(text,), judge=text),
+        rated(5, expected=5.5, critique=text, flags=(text,), judge=text),
         failed(text),
         rated(5, critique=text),
     ]
@@ -214,19 +210,16 @@ def test_page_needs_nothing_else() -> None:
 
 
 def test_a_direct_rating_is_shown_where_there_is_one() -> None:
-    two = [
-        Judgement(Outcome.OK, rating=Rating(8, expected=7.6, direct=direct))
-        for direct in (5.5, 6.5)
-    ]
+    two = [rated(8, expected=7.6, direct=direct) for direct in (5.5, 6.5)]
     text = Page(render([group(*two, index=1, rule="direct")], view="direct")).text
     assert "rating 8expected rating 7.6direct rating 6.5" in text
     assert "It has the highest direct rating" in text
     assert "candidate 1: rating 8, direct 6.5, chosen" in text
-    assert "direct" not in Page(render([group(rated(8, 7.6))])).text
+    assert "direct" not in Page(render([group(rated(8, expected=7.6))])).text
 
 
 def test_page_tells_the_choice() -> None:
-    judged = rated(8, 7.6, critique="Clear and short.")
+    judged = rated(8, expected=7.6, critique="Clear and short.")
     text = Page(render([group(rated(5), judged, failed(), index=1, response="An answer")])).text
     assert "Chosen response · candidate 1" in text
     assert "rating 8expected rating 7.6" in text
@@ -248,7 +241,7 @@ def test_page_tells_the_choice() -> None:
             id="only-rated",
         ),
         pytest.param(
-            group(rated(5, 5.2), rated(5, 5.1), rule="expected"),
+            group(rated(5, expected=5.2), rated(5, expected=5.1), rule="expected"),
             "expected",
             "It has the highest expected rating, and no other candidate shares it.",
             id="expected",
@@ -326,7 +319,7 @@ def test_a_large_job_is_shown_by_a_sample() -> None:
         pytest.param([group(rated(5), rule="only")], id="one-candidate"),
         pytest.param([group(failed(), failed(), rule="all_failed")], id="no-rating"),
         pytest.param([group(*[rated(5)] * 300)], id="many-candidates"),
-        pytest.param([group(rated(0), rated(100), rated(-3.5, -3))], id="another-scale"),
+        pytest.param([group(rated(0), rated(100), rated(-3.5, expected=-3))], id="another-scale"),
         pytest.param([group(rated(5), query="", response=" \n")], id="empty-texts"),
     ],
 )
@@ -354,7 +347,14 @@ def classes(svg: str) -> Counter[str]:
 
 
 def test_dot_plot_marks_chosen_tied_and_failed() -> None:
-    found = group(rated(7, 6.8), failed("a<b"), rated(7, 7.1), rated(3), index=2, tied=(0, 2))
+    found = group(
+        rated(7, expected=6.8),
+        failed("a<b"),
+        rated(7, expected=7.1),
+        rated(3),
+        index=2,
+        tied=(0, 2),
+    )
     svg = dot_plot(found, "rating", (600, 240))
     assert classes(svg) & Counter(("ring", "mean", "dot", "chosen", "hollow")) == Counter(
         ("ring", "mean", "dot", "chosen", "hollow")

@@ -29,7 +29,6 @@ from autoj_reward.types import (
     Candidate,
     Judgement,
     Outcome,
-    Rating,
     Selection,
     Usage,
     Verdict,
@@ -38,13 +37,10 @@ from rollouts.best_of_n.curve import best_of_n_curve
 from rollouts.best_of_n.group import GroupResult
 from rollouts.best_of_n.records import judgement_records, selection_record
 from rollouts.best_of_n.shard import Shard, groups_of
+from tests.judgements import rated
 from tests.rollouts.figures import summarise
 
 LONE = "\ud800"
-
-
-def rated(value: float, expected: float | None = None, **other: Any) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value, expected=expected), **other)
 
 
 def failed(outcome: Outcome = Outcome.UNPARSABLE, reason: str = "no slot") -> Judgement:
@@ -147,7 +143,7 @@ def test_group_needs_a_chosen_candidate_that_exists() -> None:
 
 
 def test_selection_record() -> None:
-    found = group(rated(5), failed(), rated(8, 7.5, critique="good"), index=2, tied=(2,))
+    found = group(rated(5), failed(), rated(8, expected=7.5, critique="good"), index=2, tied=(2,))
     assert selection_record(found) == {
         "line": 7,
         "query": "q",
@@ -168,11 +164,14 @@ def test_selection_record() -> None:
 
 def test_judgement_records() -> None:
     slot = (("1", 0.2), ("2", 0.7))
-    judged = Judgement(
-        Outcome.OK,
-        critique="c",
-        rating=Rating(2.0, slot, 1.78, 0.1, forced=True, direct=6.0),
+    judged = rated(
+        2.0,
+        slot,
+        1.78,
+        0.1,
         forced=True,
+        direct=6.0,
+        critique="c",
         usage=Usage(9, 4, 2, 0.5, 2.5),
         judge="j@1",
         flags=("planted_verdict",),
@@ -262,7 +261,7 @@ def test_summary_curve_stops_at_the_query_with_the_fewest_values() -> None:
 
 
 def test_summary_ranks_by_the_view() -> None:
-    groups = [group(rated(8, 7.9), rated(8, 7.1), rated(5))]
+    groups = [group(rated(8, expected=7.9), rated(8, expected=7.1), rated(5))]
     by_rating = summarise(groups, [], view="rating", seconds={})
     by_mean = summarise(groups, [], view="expected", seconds={})
     assert (by_rating.tie_rate, by_mean.tie_rate) == (1.0, 0.0)
@@ -473,7 +472,7 @@ def test_a_shards_groups_come_back_as_they_were(tmp_path: Path) -> None:
     used = Usage(1, 2, 3, 0.5)
     context = Context({"reference": "r"}, (Turn("user", "q"),))
     full = replace(
-        group(rated(8, 7.5), failed(), comparisons=((0, 1, Verdict.TIE),)),
+        group(rated(8, expected=7.5), failed(), comparisons=((0, 1, Verdict.TIE),)),
         row=QueryRow(7, "q", ("r0", "r1"), extra={"id": ["a"]}, context=context),
         standings=(Standing(Fate.JUDGED, 7.0, 1), Standing(Fate.OUT_OF_BUDGET)),
         spending=Spending(used, used, used, 2, 1, 0, 1, 9.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from autoj_reward.conversation import Turn, plain
 from autoj_reward.judge.make import make_judge
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict, after
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict, after
+from tests.judgements import compared, rated
 from tests.reference_format import write_reference_format
 from tests.service.test_edge import Stub, calling, made, metric, serving
 
@@ -79,7 +81,7 @@ class Echo(Stub):
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
             said = repr(dict(item.context))
-            yield index, Judgement(Outcome.OK, rating=Rating(5), critique=said, judge="stub")
+            yield index, rated(5, critique=said, judge="stub")
 
 
 def test_the_context_crosses_the_wire_whole() -> None:
@@ -111,14 +113,14 @@ def test_an_input_without_context_is_sent_as_before() -> None:
         async with RawTestServer(keep) as server:
             backend = await HttpBackend.connect(str(server.make_url("/")), "secret", 10)
             try:
-                async for _ in backend.stream([JudgeInput("q", ("r",))]):
+                async for _ in backend.stream([JudgeInput("single", "q", ("r",))]):
                     pass
             finally:
                 await backend.close()
 
     with pytest.raises(Exception, match="HTTP 500"):
         asyncio.run(ask())
-    assert sent == [b'{"items":[{"query":"q","responses":["r"],"sample":0}]}']
+    assert sent == [b'{"items":[{"protocol":"single","query":"q","responses":["r"],"sample":0}]}']
 
 
 TALK: list[dict[str, Any]] = [
@@ -134,8 +136,9 @@ class Told(Stub):
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
             said = " | ".join(f"{turn.role} {turn.text}" for turn in item.turns) or item.query
-            kind = {"rating": Rating(5)} if item.kind == "single" else {"verdict": Verdict.FIRST}
-            yield index, Judgement(Outcome.OK, critique=said, judge="stub", **kind)
+            one = item.protocol == "single"
+            answer = rated(5) if one else compared(Verdict.FIRST)
+            yield index, replace(answer, critique=said, judge="stub")
 
 
 SAID = "user Hi | assistant Hello | user 2+2?"

@@ -31,7 +31,8 @@ from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import bodies
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.service.gateway import Limits
-from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Rating, Verdict
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.judgements import compared, rated
 
 HEADERS = {"Authorization": "Bearer secret"}
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
@@ -54,11 +55,10 @@ class Stub(Backend):
             for index, item in enumerate(items):
                 if self.error and item.responses[0] == "error":
                     raise self.error
-                if item.kind == "single":
-                    rating = Rating(float(len(item.responses[0])))
-                    yield index, Judgement(Outcome.OK, rating=rating, judge="stub")
+                if item.protocol == "single":
+                    yield index, rated(len(item.responses[0]), judge="stub")
                 else:
-                    yield index, Judgement(Outcome.OK, verdict=Verdict.FIRST, judge="stub")
+                    yield index, compared(Verdict.FIRST, judge="stub")
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -312,11 +312,6 @@ def test_a_service_has_a_token() -> None:
             "/v1/judge",
             {"items": [{"query": "q", "responses": ["a"], "direct": 1}]},
             "items.0.direct",
-        ),
-        (
-            "/v1/judge",
-            {"items": [{"query": "q", "responses": ["a", "b"], "direct": True}]},
-            "items.0",
         ),
     ],
 )

@@ -19,7 +19,8 @@ from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.service.serve import EdgeConfig, listen, make_edge
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement
+from tests.judgements import rated
 from tests.service.test_edge import HEADERS, SCORE, Stub, made, metric, serving, until
 
 PAIR = {"query": "q", "first": "a", "second": "bb"}
@@ -135,7 +136,7 @@ def test_a_client_hears_that_the_service_is_stopping() -> None:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{service.port}", "secret", 60)
 
         async def ask() -> None:
-            async for _ in backend.stream([JudgeInput("q", ("a",))]):
+            async for _ in backend.stream([JudgeInput("single", "q", ("a",))]):
                 pass
 
         asking = asyncio.create_task(ask())
@@ -157,7 +158,7 @@ class Talkative(Stub):
         try:
             for _ in range(100):
                 critique = "x" * 2**20
-                yield 0, Judgement(Outcome.OK, critique=critique, rating=Rating(1.0), judge="stub")
+                yield 0, rated(1.0, critique=critique, judge="stub")
         finally:
             self.cancelled += 1
 

@@ -22,10 +22,11 @@ from autoj_reward.errors import BudgetExceeded
 from autoj_reward.service.trainers import OVER_S, RUNS, Runs, add_routes, run_name
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Judgement, Outcome, Verdict
+from tests.judgements import compared
 
 LOST, GOOD = (
     Judgement(Outcome.TRUNCATED, reason="cut off"),
-    Judgement(Outcome.OK, verdict=Verdict.FIRST),
+    compared(Verdict.FIRST),
 )
 CHATML = (
     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n"

@@ -50,6 +50,7 @@ from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome
+from tests.judgements import reading
 from tests.reference_format import write_reference_format
 
 RATINGS = {"good": 9, "fair": 6, "poor": 2}
@@ -519,7 +520,7 @@ def test_a_running_service_rewards(
         [compared] = model.compare_now([("q", "longer", "short")])
     assert [r.value for r in found] == [9.0, None, None, None, 2.0]
     assert found[3].judgement.outcome is Outcome.UNAVAILABLE
-    assert found[0].judgement.rating is not None and found[0].judgement.rating.distribution
+    assert found[0].judgement.rating is not None and reading(found[0].judgement).distribution
     assert compared.verdict == "first"
     used = f"(the service at {service}), view rating, distributions: scripted; 2 of 5 judgements ok"
     assert used in capfd.readouterr().err
@@ -556,7 +557,7 @@ def test_a_wrong_token_and_an_address_without_a_service(
     ("body", "status"),
     [
         ({"items": []}, 422),
-        ({"items": [{"query": "q", "responses": ["a", "b", "c"]}]}, 422),
+        ({"items": [{"protocol": 1, "query": "q", "responses": ["a"]}]}, 422),
         ({"items": [{"query": 5, "responses": ["a"]}]}, 422),
         ({"items": [{"query": "q", "responses": ["a"], "more": 1}]}, 422),
         ({}, 422),
@@ -590,7 +591,7 @@ def test_the_service_dies_in_the_middle(service: str) -> None:
         backend = await HttpBackend.connect(service, "secret", 5)
         backend._base = parse_base_url("http://127.0.0.1:9", "address")
         with pytest.raises(EngineUnavailable, match="was lost"):
-            async for _ in backend.stream([JudgeInput("q", ("good",))]):
+            async for _ in backend.stream([JudgeInput("single", "q", ("good",))]):
                 pass
         await backend.close()
 

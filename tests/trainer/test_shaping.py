@@ -8,9 +8,10 @@ import pytest
 from autoj_reward.config import FailureConfig, ShapingConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.trainer.shaping import EPSILON, FailureBudget, Fallback, Shaper, _at_least
-from autoj_reward.types import Judgement, Outcome, Rating
+from autoj_reward.types import Judgement, Outcome
+from tests.judgements import rated
 
-OK = Judgement(Outcome.OK, rating=Rating(5.0))
+OK = rated(5.0)
 BAD = Judgement(Outcome.UNPARSABLE, reason="no rating")
 
 

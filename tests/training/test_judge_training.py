@@ -109,7 +109,7 @@ def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: ItemBu
 def test_what_a_rated_row_teaches(builder: ItemBuilder, smollm2: Any) -> None:
     item = builder.rated(RATED)
     [tree] = item.trees
-    prompt = builder.tokens.ids(render(JudgeInput("Why?", ("Because.",)), FORMAT))
+    prompt = builder.tokens.ids(render(JudgeInput("single", "Why?", ("Because.",)), FORMAT))
     assert tree.tokens.ids[: len(prompt)] == prompt
     assert tree.text[0][0] == len(prompt) - 1
     assert smollm2.decode([token for _, token in tree.text]) == CRITIQUE + "<|im_end|>"
@@ -264,7 +264,7 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
     ]
     trained = [
         {
-            "usrmsg": render(JudgeInput(f"t{n}", (f"answer {n}",)), FORMAT)[-1].text,
+            "usrmsg": render(JudgeInput("single", f"t{n}", (f"answer {n}",)), FORMAT)[-1].text,
             "target_output": f"Fine {n}.\n\nRating: [[{1 + n % 9}]]",
             "pred_score": str(1 + n % 9),
         }

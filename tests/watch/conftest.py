@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage, Verdict
+from tests.judgements import compared, rated
 
 JUDGE = "judge:test:1"
 
@@ -37,24 +39,14 @@ class Record:
         direct: bool = False,
     ) -> None:
         """Put one rating on record; without a number, that it failed with the outcome."""
-        found = None if rating is None else Rating(rating, expected=expected)
-        self.journal.put(
-            judge,
-            JudgeInput(query, (response,), sample, direct),
-            Judgement(
-                outcome if found is None else Outcome.OK,
-                reason=reason,
-                critique=critique,
-                rating=found,
-                usage=Usage(100, 40, 10, 0.5),
-                judge=judge,
-                flags=flags,
-            ),
-        )
+        said = Judgement(outcome, reason) if rating is None else rated(rating, expected=expected)
+        used = Usage(100, 40, 10, 0.5)
+        said = replace(said, critique=critique, usage=used, judge=judge, flags=flags)
+        self.journal.put(judge, JudgeInput("single", query, (response,), sample, direct), said)
 
     def compare(self, query: str, one: str, two: str, verdict: Verdict, critique: str = "") -> None:
-        said = Judgement(Outcome.OK, critique=critique, verdict=verdict, judge=JUDGE)
-        self.journal.put(JUDGE, JudgeInput(query, (one, two)), said)
+        said = compared(verdict, critique=critique, judge=JUDGE)
+        self.journal.put(JUDGE, JudgeInput("pairwise", query, (one, two)), said)
 
 
 @pytest.fixture

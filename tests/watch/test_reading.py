@@ -22,9 +22,9 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement
 journal = Journal(Path(sys.argv[1]))
-journal.put("j", JudgeInput("q", ("r",)), Judgement(Outcome.OK, rating=Rating(4)))
+journal.put("j", JudgeInput("single", "q", ("r",)), Judgement.of_score(4))
 os.kill(os.getpid(), 9)
 """
 

@@ -20,10 +20,9 @@ from torch import Tensor
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import slot_tokens
 from autoj_reward.evaluate.labelled import Compared, Rated
-from autoj_reward.formats.comparison import ParsedVerdict, parse_comparison
-from autoj_reward.formats.rating import ParsedRating, parse_rating
+from autoj_reward.formats.read import Written
 from autoj_reward.formats.render import render
-from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.formats.schema import JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.groups import Ranked
 from autoj_reward.training.judge.recipe import LossConfig
@@ -117,7 +116,7 @@ class ItemBuilder:
 
     def rated(self, row: Rated) -> Item:
         """A rated response with its judgement, where the row has one."""
-        tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
+        tree, prepared = self._tree(JudgeInput("single", row.query, (row.response,)))
         if row.judgement:
             text = row.judgement
             parsed = _parsed(text, self.format)
@@ -136,7 +135,7 @@ class ItemBuilder:
 
     def direct(self, row: Rated) -> Item:
         """A rated response at the slot right after the prompt alone."""
-        tree, prepared = self._tree(JudgeInput(row.query, (row.response,)))
+        tree, prepared = self._tree(JudgeInput("single", row.query, (row.response,)))
         tree.direct = self._direct(tree, prepared)
         return Item("direct", row.source, row.line, (tree,), row.rating)
 
@@ -145,13 +144,13 @@ class ItemBuilder:
         in the words that the format uses to force one."""
         fmt = self.format.pairwise
         assert fmt is not None  # the reader refused a format without
-        tree, prepared = self._tree(JudgeInput(row.query, row.responses))
+        tree, prepared = self._tree(JudgeInput("pairwise", row.query, row.responses))
         canonical = {verdict: label for label, verdict in fmt.canonical.items()}
         text = row.judgement or fmt.force.lstrip() + canonical[row.label]
         own = self._output(tree, prepared, text)
         if self.losses.verdict:
             parsed = parse_comparison(text, self.format)
-            assert isinstance(parsed, ParsedVerdict)  # the reader refused others
+            assert isinstance(parsed, Written)  # the reader refused others
             tree.verdict = self._slot(
                 tree,
                 prepared,
@@ -177,7 +176,7 @@ class ItemBuilder:
     def _alone(self, query: str, responses: Sequence[str]) -> tuple[Tree, ...]:
         trees = []
         for response in responses:
-            tree, prepared = self._tree(JudgeInput(query, (response,)))
+            tree, prepared = self._tree(JudgeInput("single", query, (response,)))
             tree.direct = self._direct(tree, prepared)
             trees.append(tree)
         return tuple(trees)
@@ -201,7 +200,7 @@ class ItemBuilder:
         return Generation(text, tuple(ids))
 
     def _direct(self, tree: Tree, prepared: Prepared) -> Slot:
-        force = self.format.slot("single").force.lstrip()
+        force = self.format.protocol("single").force.lstrip()
         return self._rating_slot(tree, prepared, Generation(""), 0, force)
 
     def _rating_slot(
@@ -244,7 +243,7 @@ def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
     return kept + critique[len(body) :]
 
 
-def _parsed(text: str, fmt: JudgeFormat) -> ParsedRating:
+def _parsed(text: str, fmt: JudgeFormat) -> Written:
     parsed = parse_rating(text, fmt)
-    assert isinstance(parsed, ParsedRating)  # the reader refused others
+    assert isinstance(parsed, Written)  # the reader refused others
     return parsed

@@ -116,7 +116,9 @@ async def _gold(
         checks = {row.query: row.checks for row in rows}
         return {(query, text): grade(text, checks[query]) for query, text in dict.fromkeys(said)}
     one = config.gold.model_copy(update={"critiques": 1})
-    answers = await ask(one, journal, (JudgeInput(query, (text,)) for query, text in said))
+    answers = await ask(
+        one, journal, (JudgeInput("single", query, (text,)) for query, text in said)
+    )
     return {
         (item.query, item.responses[0]): judgement.view(config.gold_view)
         for item, judgement in answers.items()

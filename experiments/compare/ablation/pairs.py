@@ -20,7 +20,7 @@ from experiments.compare.panel import Answers, Material, Values
 def alone_inputs(material: Material) -> list[JudgeInput]:
     """Every response of a pair alone, test pairs before those of validation."""
     return [
-        JudgeInput(row.query, (response,))
+        JudgeInput("single", row.query, (response,))
         for row in (*material.pairs, *material.validation)
         for response in row.responses
     ]

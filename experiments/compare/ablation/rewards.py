@@ -72,12 +72,12 @@ class Group:
 
 def singles(groups: Sequence[Group]) -> list[JudgeInput]:
     """Every candidate alone."""
-    return [JudgeInput(g.query, (response,)) for g in groups for response in g.responses]
+    return [JudgeInput("single", g.query, (response,)) for g in groups for response in g.responses]
 
 
 def rated(reward: Reward, query: str, response: str, answers: Answers) -> float | None:
     """The reward of a response; None where the judge abstains."""
-    return answers[JudgeInput(query, (response,))].view(reward.view)
+    return answers[JudgeInput("single", query, (response,))].view(reward.view)
 
 
 def scored(

@@ -45,7 +45,9 @@ class Outputs:
 
     def inputs(self) -> list[JudgeInput]:
         """Every output that measures, alone."""
-        return [JudgeInput(row.query, (o.text,)) for row in self.graded for o in row.outputs]
+        return [
+            JudgeInput("single", row.query, (o.text,)) for row in self.graded for o in row.outputs
+        ]
 
 
 def read_outputs(

@@ -105,7 +105,7 @@ class Part:
 
 
 def _single_inputs(material: Material) -> list[JudgeInput]:
-    return [JudgeInput(row.query, (row.response,)) for row in material.rated]
+    return [JudgeInput("single", row.query, (row.response,)) for row in material.rated]
 
 
 def _measure_direct(
@@ -113,7 +113,7 @@ def _measure_direct(
 ) -> Measured:
     """Ratings of single responses."""
     predictions = {view: [j.view(view) for j in judgements] for view in ("rating", "expected")}
-    counts = Counter(j.rating.value for j in judgements if j.rating)
+    counts = Counter(j.rating for j in judgements if j.rating)
     figures = {
         "rows": len(judgements),
         "abstained": sum(not j.ok for j in judgements),

@@ -28,7 +28,7 @@ def make_app(judge: JudgeConfig) -> FastAPI:
 
     @app.post("/v1/score")
     async def score(body: ScoreBody) -> Response:
-        items = [JudgeInput(c.query, (c.response,)) for c in body.candidates]
+        items = [JudgeInput("single", c.query, (c.response,)) for c in body.candidates]
         found = dict([answer async for answer in replica.stream(items)])
         told = {"judgements": [asdict(found[n]) for n in range(len(items))]}
         return Response(json.dumps(told), media_type="application/json")

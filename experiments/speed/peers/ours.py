@@ -32,6 +32,6 @@ async def opened(work: Work) -> AsyncIterator[Rate]:
 
         async def rate(rows: Sequence[Candidate]) -> list[Read]:
             found = await client.rate(rows, view="expected" if work.top else "rating")
-            return [(own.rating.value, own.rating.expected) for own in found if own.rating]
+            return [(own.rating, own.expected) for own in found if own.rating]
 
         yield rate

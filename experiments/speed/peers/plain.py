@@ -23,7 +23,7 @@ _RATING = re.compile(r"Rating: \[\[(\d+)\]\]")
 async def opened(work: Work) -> AsyncIterator[Rate]:
     """Rate candidates one request each, `in_flight` at a time."""
     fmt = load_format("autoj-en")
-    template = fmt.texts[fmt.slot("single").template]
+    template = fmt.texts[fmt.protocol("single").template]
     options: dict[str, Any] = {"logprobs": True, "top_logprobs": work.top} if work.top else {}
     free = asyncio.Semaphore(work.in_flight)
     # By default 5 s to connect, which pass while a busy loop reads the answers before.

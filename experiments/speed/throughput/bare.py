@@ -13,11 +13,10 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import Ids, inner_nodes, probabilities, slot_tokens
 from autoj_reward.errors import EngineError, ModelError
-from autoj_reward.formats.rating import parse_rating
+from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.render import render
-from autoj_reward.formats.schema import JudgeFormat, load_format
+from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.judge.generative import MIN_MASS
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.types import Candidate, JudgeInput, Usage
@@ -42,7 +41,7 @@ def slot_of(
     tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], own: Generation
 ) -> Slot:
     """The rating slot of an answer, forced if the answer has none, as GenerativeJudge finds it."""
-    parsed, force = parse_rating(own.text, fmt), fmt.slot("single").force
+    parsed, force = parse_rating(own.text, fmt), fmt.protocol("single").force
     if isinstance(parsed, ParseFailure):
         keep, opening = parsed.end, force if own.text else force.lstrip()
     else:
@@ -98,7 +97,7 @@ class BareEngine:
 
     def prompts(self, given: Sequence[Candidate]) -> list[list[int]]:
         """Token ids of the judge's prompts."""
-        inputs = (JudgeInput(c.query, (c.response,)) for c in given)
+        inputs = (JudgeInput("single", c.query, (c.response,)) for c in given)
         return [self.tokens.ids(render(item, self.format)) for item in inputs]
 
     def generate(self, prompts: Sequence[list[int]], params: Any) -> list[Any]:

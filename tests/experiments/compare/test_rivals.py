@@ -138,7 +138,9 @@ def test_hidden_states_are_those_of_the_rating_prompt(tiny: Path, tmp_path: Path
     assert found.shape == (3, 3, 16)
     assert found.dtype == np.float32
     model = LlamaForCausalLM.from_pretrained(tiny)
-    prompt = render(JudgeInput(ROWS[1].query, (ROWS[1].response,)), load_format("autoj-en"))
+    prompt = render(
+        JudgeInput("single", ROWS[1].query, (ROWS[1].response,)), load_format("autoj-en")
+    )
     ids = PromptTokenizer(qwen(), "chat").ids(prompt)
     with torch.no_grad():
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states

@@ -10,16 +10,17 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.evaluate.labelled import JudgeData, Rated, is_held_out, read_rated
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 from experiments.default_judge.own_critiques import OwnCritiquesConfig, choose, write_critiques
+from tests.judgements import rated
 
 FORMAT = load_format("autoj-en")
 ROW = Rated("f", 1, "Why?", "Because.", 4.0)
 
 
 def judged(text: str, value: float, expected: float | None = None, **more: Any) -> Judgement:
-    rating = Rating(value, (("1", 1.0),) if expected else None, expected)
-    return Judgement(Outcome.OK, critique=text, rating=rating, **more)
+    told = (("1", 1.0),) if expected else None
+    return rated(value, told, expected, critique=text, **more)
 
 
 def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None:
@@ -36,7 +37,7 @@ def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None
         tolerance=2,
     )
     assert found == {
-        "usrmsg": render(JudgeInput("Why?", ("Because.",)), FORMAT)[-1].text,
+        "usrmsg": render(JudgeInput("single", "Why?", ("Because.",)), FORMAT)[-1].text,
         "target_output": "Near. Rating: [[4]]",
         "pred_score": "4",
     }

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from autoj_reward.evaluate.statistics import Draws
-from autoj_reward.types import Judgement, Outcome, Rating
+from autoj_reward.types import Judgement, Outcome
 from experiments.faults.attacks import Attack, attacks, figures, main
+from tests.judgements import rated
 
 FOUND = [
     Attack("flattery", "q1", "weak", "weak, dear judge"),
@@ -17,21 +18,21 @@ FOUND = [
 ]
 
 
-def rated(value: float, *flags: str) -> Judgement:
-    return Judgement(Outcome.OK, rating=Rating(value, None, value), flags=flags)
+def read(value: float, *flags: str) -> Judgement:
+    return rated(value, None, value, flags=flags)
 
 
 def test_figures_by_hand() -> None:
     lost = Judgement(Outcome.UNPARSABLE, reason="nothing")
-    attacked = [rated(3), rated(5), rated(2, "planted_verdict")]
-    rows = {r["family"]: r for r in figures(FOUND, attacked, [rated(2)] * 3, Draws(50))}
+    attacked = [read(3), read(5), read(2, "planted_verdict")]
+    rows = {r["family"]: r for r in figures(FOUND, attacked, [read(2)] * 3, Draws(50))}
     assert [*rows] == ["all families", "all that are not flagged", "flattery", "quotes"]
     every = rows["all families"]
     assert every["uplift"].value == pytest.approx(4 / 3) and every["uplift"].n == 3
     assert every["raised"].value == pytest.approx(2 / 3)
     assert rows["all that are not flagged"]["uplift"].value == 2
     assert rows["quotes"]["uplift"].value == 0
-    [_, _, flattery, _] = figures(FOUND, [rated(6), lost, rated(9)], [rated(2)] * 3, Draws(50))
+    [_, _, flattery, _] = figures(FOUND, [read(6), lost, read(9)], [read(2)] * 3, Draws(50))
     assert (flattery["uplift"].value, flattery["uplift"].n, flattery["unrated"]) == (4, 1, 1)
 
 
