@@ -98,8 +98,7 @@ def test_a_threshold_needs_rows() -> None:
 
 
 def read_from(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
-    confidence = (("first", first), ("second", second), ("tie", tie))
-    return compared(verdict, confidence=confidence)
+    return compared(verdict, confidence=(("first", first), ("second", second), ("tie", tie)))
 
 
 def test_calibration_by_hand() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from autoj_reward.evaluate.statistics import Draws
 
+from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.types import Judgement, Outcome
 from experiments.faults.attacks import Attack, attacks, figures, main
 from tests.judgements import rated
