@@ -12,7 +12,6 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from autoj_reward.capacity.plan import PlanConfig
-from autoj_reward.collect.config import CollectConfig
 from autoj_reward.config import (
     BestOfNConfig,
     Block,
@@ -23,6 +22,7 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.config.load import parse_yaml
+from autoj_reward.data.collect import CollectConfig
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.config import (
     BestOfFourConfig,
@@ -31,8 +31,8 @@ from autoj_reward.evaluate.config import (
     RankingConfig,
     SelectionConfig,
 )
+from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
-from autoj_reward.scenarios.criteria_file import read_criteria
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.recipe import TrainScalarConfig

@@ -29,7 +29,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.files import require_apart, write_jsonl
     from autoj_reward.io.rows import joined, read_queries, require_usable
-    from autoj_reward.scenarios.linear import shipped_classifier
+    from autoj_reward.models.scenarios import shipped_classifier
 
     if others_below is not None and not 0 <= others_below <= 1:
         raise ConfigError(f"--others-below {others_below:g}: a confidence is between 0 and 1")

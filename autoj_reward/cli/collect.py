@@ -15,23 +15,26 @@ def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> in
     """Ask, and write what is worth training on; print counts and where it is."""
     import asyncio
 
-    from autoj_reward.collect.collect import collect, prepare
-    from autoj_reward.collect.config import CollectConfig
-    from autoj_reward.collect.estimate import estimate
-    from autoj_reward.collect.statistics import render_statistics
+    from autoj_reward.data.collect import (
+        CollectConfig,
+        collect_judgements,
+        estimate_cost,
+        prepare_rows,
+    )
+    from autoj_reward.data.statistics import render_statistics
+    from autoj_reward.formats.criteria import load_scenarios
     from autoj_reward.models.unused import load_run
-    from autoj_reward.scenarios import load_scenarios
 
     checked = load_run(CollectConfig, config, sets, strict)
     known = load_scenarios(checked.scenarios)
-    work = prepare(checked, known)
+    work = prepare_rows(checked, known)
     if dry_run:
-        for case, figures in estimate(checked, work.rows, known).items():
+        for case, figures in estimate_cost(checked, work.rows, known).items():
             shown = (
                 f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items()
             )
             print(f"{case}: {', '.join(shown)}")
         return 0
-    found = asyncio.run(collect(checked, work, known))
+    found = asyncio.run(collect_judgements(checked, work, known))
     print(f"{render_statistics(found)}\nresults: {checked.output}")
     return 0

@@ -13,7 +13,7 @@ def scenarios(show: str | None, folder: str | None) -> int:
     """List scenarios with group, criteria and description; or print one's system message."""
     from pathlib import Path
 
-    from autoj_reward.scenarios import load_scenarios, system_message
+    from autoj_reward.formats.criteria import load_scenarios, system_message
 
     known = load_scenarios(Path(folder) if folder else None)
     if show is not None:

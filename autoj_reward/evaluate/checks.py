@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.data.labelled import LABELS
 from autoj_reward.evaluate.intervals import percent
-from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import cohen_kappa
 from autoj_reward.types import Judgement, Verdict
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from autoj_reward.data.labelled import LABELS
 from autoj_reward.evaluate.intervals import Statistic
-from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.types import Verdict
 
 Correlation = Callable[[ArrayLike, ArrayLike], float | None]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.context import NOTHING, Asked, Context
+from autoj_reward.data.labelled import LABELS, Compared, compared
 from autoj_reward.errors import ConfigError, did_you_mean
-from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.rows import (
     NAMING,
     Fields,

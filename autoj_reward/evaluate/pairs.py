@@ -11,11 +11,11 @@ from itertools import repeat
 from typing import Any
 
 from autoj_reward.context import Asked
+from autoj_reward.data.labelled import LABELS
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import joint, judge_each, rate_each, require_protocol
 from autoj_reward.evaluate.config import PairsConfig, with_view_read
 from autoj_reward.evaluate.intervals import Figures
-from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.metrics import joint as joint_verdict
 from autoj_reward.evaluate.metrics import pointwise_verdicts
 from autoj_reward.evaluate.pair_figures import (

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 
 from autoj_reward.client.in_flight import as_one
 from autoj_reward.errors import InputError
+from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.rows import gathered, require_clean
 from autoj_reward.io.stream import Stream, look_through
-from autoj_reward.scenarios.registry import load_scenarios
 
 Fields = dict[str, Any]
 NAMING = ("id", "scenario", "prompt")

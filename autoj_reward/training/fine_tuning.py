@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from autoj_reward.capacity.memory import Training
 from autoj_reward.capacity.shape import find_shape
 from autoj_reward.config import Block
+from autoj_reward.data.labelled import JudgeData, data_files
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.evaluate.labelled import JudgeData, data_files
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions

@@ -15,9 +15,9 @@ from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.config import Block
+from autoj_reward.data.graded import Graded, read_splits
+from autoj_reward.data.labelled import Compared, JudgeData, data_path
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import Graded, read_splits
-from autoj_reward.evaluate.labelled import Compared, JudgeData, data_path
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import read_rows, require_clean

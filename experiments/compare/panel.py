@@ -13,8 +13,7 @@ import numpy as np
 
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig
-from autoj_reward.evaluate.intervals import Draws, Statistic, share
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     Compared,
     JudgeData,
     Rated,
@@ -23,6 +22,7 @@ from autoj_reward.evaluate.labelled import (
     read_compared,
     read_rated,
 )
+from autoj_reward.evaluate.intervals import Draws, Statistic, share
 from autoj_reward.evaluate.metrics import correlation, pearson, spearman
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.io.rows import Rows, require_usable

@@ -26,8 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     JudgeData,
     Rated,
     data_path,
@@ -35,6 +34,7 @@ from autoj_reward.evaluate.labelled import (
     is_held_out,
     read_rated,
 )
+from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import format_and_wrapper, resolve

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from autoj_reward.data.graded import GRADER, Graded, GradedData, GradedOutput
+from autoj_reward.data.labelled import JudgeData
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import GRADER, Graded, GradedData, Output
-from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.training.faults import FAULTS, echo, faulty
 from autoj_reward.training.groups import (
     SPREAD,
@@ -37,7 +37,9 @@ def outputs(seed: int, size: int = 60) -> Graded:
     found = []
     for n in range(size):
         words = rng.randint(5, 200)
-        found.append(Output(f"s{n}", "word " * words, min(0.0, words / 50 - 6 + rng.gauss(0, 2))))
+        found.append(
+            GradedOutput(f"s{n}", "word " * words, min(0.0, words / 50 - 6 + rng.gauss(0, 2)))
+        )
     return Graded("f", seed, f"Query {seed}?", tuple(found))
 
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from autoj_reward.config import load_config
+from autoj_reward.data.graded import GradedData
+from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.evaluate.graded import GradedData
-from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer

@@ -20,8 +20,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from autoj_reward.cli.main import main
 from autoj_reward.config import load_config
+from autoj_reward.data.graded import GRADER
 from autoj_reward.errors import ConfigError, InputError, ModelError
-from autoj_reward.evaluate.graded import GRADER
 from autoj_reward.models import built_in
 from autoj_reward.training.scalar.pairs import Preference, load_tokenizer, read_preferences
 from autoj_reward.training.scalar.recipe import TrainScalarConfig

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from autoj_reward.errors import InputError, InputRejected
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     Compared,
     Rated,
     data_path,
@@ -21,6 +20,7 @@ from autoj_reward.evaluate.labelled import (
     read_rated,
     swapped,
 )
+from autoj_reward.errors import InputError, InputRejected
 from autoj_reward.training.fine_tuning import refuse_bad
 from autoj_reward.training.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import slot_tokens
-from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.formats.comparison import ParsedVerdict, parse_comparison
 from autoj_reward.formats.rating import ParsedRating, parse_rating
 from autoj_reward.formats.render import render

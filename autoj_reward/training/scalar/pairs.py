@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.errors import InputError, InputRejected, ModelError
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     Compared,
     data_path,
     excluded_queries,
     is_held_out,
     read_compared,
 )
+from autoj_reward.errors import InputError, InputRejected, ModelError
 from autoj_reward.formats.render import answered_prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoj_reward.data.labelled import Compared
 from autoj_reward.evaluate.intervals import Draws
-from autoj_reward.evaluate.labelled import Compared
 from autoj_reward.evaluate.metrics import pearson
 from autoj_reward.evaluate.within_query import best_drawn, tie_counts
 from autoj_reward.io.chart import curves

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from autoj_reward.evaluate.graded import GRADER, GradedData
-from autoj_reward.evaluate.labelled import JudgeData, Rated
+from autoj_reward.data.graded import GRADER, GradedData
+from autoj_reward.data.labelled import JudgeData, Rated
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.adapters import merge_adapter

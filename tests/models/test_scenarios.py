@@ -11,22 +11,18 @@ import numpy as np
 import pytest
 
 from autoj_reward.cli.main import main as autoj
-from autoj_reward.engine.base import Generation, Prepared, Sampling
-from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.formats.render import Prompt
-from autoj_reward.scenarios import load_scenarios
-from autoj_reward.scenarios.features import Features, opening_terms, whole_terms, words_of
-from autoj_reward.scenarios.generative import (
-    GenerativeClassifier,
-    cut_query,
-    read_scenario,
-)
-from autoj_reward.scenarios.linear import (
-    SHIPPED,
+from autoj_reward.errors import ModelError
+from autoj_reward.formats.criteria import load_scenarios
+from autoj_reward.models.scenarios import (
+    CLASSIFIER_FILES,
     Calibration,
+    Features,
     LinearClassifier,
-    probabilities,
+    opening_terms,
     shipped_classifier,
+    softmax,
+    whole_terms,
+    words_of,
 )
 
 KNOWN = load_scenarios()
@@ -74,7 +70,7 @@ def test_confidence_by_hand() -> None:
     [found] = tiny().classify(["plan"])
     assert (found.scenario, found.best) == ("planning", "planning")
     assert found.confidence == pytest.approx(1 / (1 + math.exp(-3)), abs=1e-6)
-    assert probabilities(np.array([[1, 0]], np.float32), 0.5)[0, 0] == pytest.approx(
+    assert softmax(np.array([[1, 0]], np.float32), 0.5)[0, 0] == pytest.approx(
         1 / (1 + math.exp(-2))
     )
 
@@ -120,7 +116,7 @@ def test_weights_of_another_vocabulary_are_said(tmp_path: Path) -> None:
 def test_the_shipped_classifier_is_small_and_knows_every_scenario() -> None:
     classifier = shipped_classifier()
     assert set(classifier.labels) == set(KNOWN.names)
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 3e6
+    assert sum(path.stat().st_size for path in CLASSIFIER_FILES.iterdir()) < 3e6
     queries = ["Write a python function that reverses a string.", "Translate 'bread' into French."]
     assert [c.scenario for c in classifier.classify(queries)] == [
         "code_generation",
@@ -138,7 +134,7 @@ def test_the_shipped_classifier_on_eval_p(released: Any) -> None:
 
 def test_the_classifier_needs_numpy_alone() -> None:
     code = (
-        "import sys; from autoj_reward.scenarios.linear import shipped_classifier\n"
+        "import sys; from autoj_reward.models.scenarios import shipped_classifier\n"
         "shipped_classifier().classify(['Plan a party.'])\n"
         "print(*{m.split('.')[0] for m in sys.modules})"
     )
@@ -175,58 +171,3 @@ def test_scenarios_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "1. team: The right team." in capsys.readouterr().out
     assert autoj(["scenarios", "--show", "triage"]) == 1
     assert "no scenario 'triage'" in capsys.readouterr().err
-
-
-class Says:
-    """An engine with one answer."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.prompts: list[str] = []
-
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: str) -> Prepared:
-        assert (max_tokens, over_long) == (30, "reject")
-        if "too long" in prompt[0].text:
-            raise InputRejected("too long")
-        return Prepared(prompt)
-
-    async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        assert sampling == Sampling(30)
-        self.prompts.append(prepared.prompt[0].text)
-        return [Generation(self.text)]
-
-
-async def test_a_model_is_asked_with_the_published_prompt(smollm2: Any) -> None:
-    engine: Any = Says("code_generation\nand more")
-    classifier = GenerativeClassifier(engine, smollm2, KNOWN)
-    assert await classifier.classify(["Sort {input}.", "too long"]) == ["code_generation", None]
-    assert engine.prompts == [
-        "Identify the scenario for the user's query, output 'default' if you are uncertain.\n"
-        "Query:\nSort {input}.\nScenario:\n"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "scenario"),
-    [
-        ("default", "others"),
-        (" value_judgement\n", "value_judgment"),
-        ("Others", "others"),
-        ("'planning'", "planning"),
-        ("I think planning", None),
-        ("", None),
-    ],
-)
-def test_answers_of_the_model(text: str, scenario: str | None) -> None:
-    assert read_scenario(text, KNOWN) == scenario
-
-
-def test_long_queries_keep_999_and_1000_tokens(smollm2: Any) -> None:
-    def spelled(n: int) -> str:
-        return " ".join(["a"] * n)
-
-    assert cut_query(spelled(1998), smollm2) == spelled(1998)
-    cut = cut_query(spelled(1999), smollm2)
-    head, tail = cut.split("...")
-    assert (len(head.split()), len(tail.split())) == (999, 1000)
-    assert cut_query("</s> <|im_end|>", smollm2) == "</s> <|im_end|>"

@@ -1,4 +1,4 @@
-"""What a collection brought: labels or ratings, sources and scenarios (paper, Tables 20 and 21)."""
+"""Statistics of a collection: labels or ratings, sources, scenarios (paper, Tables 20 and 21)."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from autoj_reward.collect.answers import Cost
-from autoj_reward.collect.protocols import Result
+from autoj_reward.data.teacher import TeacherCost
+from autoj_reward.data.training_rows import RowResult
 from autoj_reward.io.markdown import table
 
-LABELS = ("win", "lose", "tie")
-"""Of the first response, as Table 20 has them for the labels 0, 1 and 2."""
+LABEL_NAMES = ("win", "lose", "tie")
+"""Names of the labels 0, 1 and 2 in Table 20, as the first response sees them."""
 
 
 def statistics(
-    results: Sequence[Result],
+    results: Sequence[RowResult],
     *,
     protocol: str,
     bad: int,
     dropped: Mapping[str, int],
     rows: int,
     asked: int,
-    spent: Cost,
+    spent: TeacherCost,
     stopped: bool,
 ) -> dict[str, Any]:
-    """Counts of a collection.
+    """Count what a collection brought.
 
     bad: malformed rows. dropped: rows left out before asking, by reason. rows: what could be asked.
     asked: questions put in this run. spent: by all runs. stopped: whether the budget ended it.
     """
     kept = [result.training for result in results if result.training is not None]
     if protocol == "pairwise":
-        counted = Counter(LABELS[row["gt_label"]] for row in kept)
-        values = {"labels": {label: counted[label] for label in LABELS}}
+        counted = Counter(LABEL_NAMES[row["gt_label"]] for row in kept)
+        values = {"labels": {label: counted[label] for label in LABEL_NAMES}}
     else:
         ratings = Counter(row["pred_score"] for row in kept)
         values = {"ratings": dict(sorted(ratings.items(), key=lambda item: float(item[0])))}
@@ -57,7 +57,7 @@ def statistics(
 
 
 def render_statistics(found: Mapping[str, Any]) -> str:
-    """The counts as Markdown tables."""
+    """Render the counts as Markdown tables."""
     rows, spent = found["rows"], found["spent"]
     lines = [
         f"Kept {rows['kept']} rows; {rows['malformed']} malformed, "

@@ -15,51 +15,94 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
+from pydantic import Field
 from tqdm import tqdm
 
-from autoj_reward.collect.answers import AnswerLog
-from autoj_reward.collect.config import CollectConfig
-from autoj_reward.collect.intake import Dropped, measured_queries, take_in
-from autoj_reward.collect.protocols import Result, judged
-from autoj_reward.collect.sources import Preference, read_preferences
-from autoj_reward.collect.statistics import render_statistics, statistics
-from autoj_reward.collect.teacher import OutOfBudget, open_teacher
+from autoj_reward.config import Block
+from autoj_reward.data.filters import Dropped, filter_rows, measured_queries
+from autoj_reward.data.labelled import JudgeData, data_path
+from autoj_reward.data.scenarios import by_scenario
+from autoj_reward.data.sources import Preference, SourceConfig, read_preferences
+from autoj_reward.data.statistics import render_statistics, statistics
+from autoj_reward.data.teacher import (
+    AnswerLog,
+    OutOfBudget,
+    TeacherBudget,
+    TeacherConfig,
+    cost_of,
+    estimated_tokens,
+    open_teacher,
+)
+from autoj_reward.data.training_rows import RowResult, estimated_questions, make_training_row
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import JudgeData, data_path
+from autoj_reward.formats.criteria import Scenario, Scenarios
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_json, write_jsonl, write_text
 from autoj_reward.io.stream import LISTED
-from autoj_reward.scenarios import Registry, Scenario
-from autoj_reward.scenarios.linear import shipped_classifier
 from autoj_reward.types import BadRow
 
-FORMAT = "autoj-en"
+JUDGE_FORMAT = "autoj-en"
+"""The format that the training rows are written in."""
+USUAL_ANSWERS = {"pairwise": (400,), "single": (280, 210, 400)}
+"""Tokens of each answer, for estimates: the means of Auto-J's released critiques at 4 characters a
+token; of its comparisons, which are not released, a guess."""
+
+
+class CollectConfig(Block):
+    """A collection of judgements to train on (paper, section 3.3)."""
+
+    protocol: Literal["pairwise", "single"]
+    """`pairwise` compares, `single` criticises one response of each row in three questions."""
+    teacher: TeacherConfig
+    sources: tuple[SourceConfig, ...] = Field(min_length=1)
+    output: Path
+    folder: Path | None = None
+    """Where relative paths start, as in the training of judges; null takes AUTOJ_DATA."""
+    scenarios: Path | None = None
+    """Folder of scenario files of one's own, beside the package's."""
+    rows: int | None = Field(None, ge=1)
+    """Rows drawn from all that pass the filters, at most; null takes all."""
+    others_below: float | None = Field(None, ge=0, le=1)
+    """Confidence below which the classifier says `others`; null takes its own."""
+    per_scenario: int = Field(100, ge=1)
+    """Judgements at which a scenario is full."""
+    decontaminate: tuple[str, ...] = ()
+    """Files whose queries measure judges; rows with one of them are left out."""
+    near_duplicate: float | None = Field(0.8, gt=0, le=1)
+    """Jaccard similarity from which texts count as the same, null for equal texts."""
+    budget: TeacherBudget = TeacherBudget()
+    seed: int = 0
+    """Draws the order of a scenario's rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Rows to ask about, by scenario in the order of asking, and what was left out before."""
+class PreparedRows:
+    """Rows to ask about, and those left out before."""
 
     rows: dict[str, tuple[Preference, ...]]
+    """By scenario, in the order of asking."""
     dropped: tuple[Dropped, ...]
     bad: tuple[BadRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """What became of a scenario's rows. out_of_budget: some were not asked for want of money."""
+class FilledScenario:
+    """The results of a scenario's rows."""
 
-    results: tuple[Result, ...]
+    results: tuple[RowResult, ...]
     out_of_budget: bool
+    """Whether some rows were not asked about for want of money."""
 
 
-def prepare(config: CollectConfig, known: Registry) -> Work:
+def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
     """Read, filter and classify the rows. Raises InputError if none is left."""
     data = JudgeData(folder=config.folder)
     names = (*(source.path for source in config.sources), *config.decontaminate)
@@ -80,7 +123,7 @@ def prepare(config: CollectConfig, known: Registry) -> Work:
     if len(bad) > LISTED:
         tqdm.write(f"left out {len(bad) - LISTED} more malformed rows", file=sys.stderr)
     measured = measured_queries(data_path(data, name) for name in config.decontaminate)
-    taken = take_in(rows, measured, config.near_duplicate)
+    taken = filter_rows(rows, measured, config.near_duplicate)
     if not taken.rows:
         raise InputError(
             f"no row is left of {len(rows) + len(bad)}: {len(bad)} malformed, "
@@ -89,27 +132,30 @@ def prepare(config: CollectConfig, known: Registry) -> Work:
     kept = list(taken.rows)
     if config.rows is not None and len(kept) > config.rows:
         kept = random.Random(config.seed).sample(kept, config.rows)
-    return Work(_by_scenario(config, kept, known), taken.dropped, tuple(bad))
+    grouped = by_scenario(kept, known, config.seed, config.others_below)
+    return PreparedRows(grouped, taken.dropped, tuple(bad))
 
 
-async def collect(config: CollectConfig, work: Work, known: Registry) -> dict[str, Any]:
-    """Ask the teacher and write the output folder; returns its statistics."""
+async def collect_judgements(
+    config: CollectConfig, work: PreparedRows, known: Scenarios
+) -> dict[str, Any]:
+    """Ask the teacher and write the output folder; return its statistics."""
     claim(config.output, config, changeable={"output", "budget", "per_scenario", "teacher"})
-    fmt = load_format(FORMAT)
+    fmt = load_format(JUDGE_FORMAT)
     log = AnswerLog(config.output / "answers.jsonl")
     goal = sum(min(config.per_scenario, len(rows)) for rows in work.rows.values())
     try:
         with tqdm(total=goal, desc="judgements kept", unit="row") as bar:
             async with open_teacher(config.teacher, log, config.budget) as teacher:
 
-                async def ask(row: Preference, scenario: Scenario) -> Result:
-                    result = await judged(config.protocol, teacher, row, scenario, fmt)
+                async def ask(scenario: Scenario, row: Preference) -> RowResult:
+                    result = await make_training_row(config.protocol, teacher, row, scenario, fmt)
                     bar.update(result.training is not None)
                     return result
 
                 filled = await asyncio.gather(
                     *(
-                        fill(lambda row, s=known[name]: ask(row, s), rows, config.per_scenario)  # type: ignore[misc]
+                        fill_scenario(partial(ask, known[name]), rows, config.per_scenario)
                         for name, rows in work.rows.items()
                     )
                 )
@@ -131,49 +177,60 @@ async def collect(config: CollectConfig, work: Work, known: Registry) -> dict[st
     return found
 
 
-async def fill(
-    ask: Callable[[Preference], Awaitable[Result]], rows: Sequence[Preference], full: int
-) -> Filled:
+async def fill_scenario(
+    ask: Callable[[Preference], Awaitable[RowResult]], rows: Sequence[Preference], full: int
+) -> FilledScenario:
     """Ask about rows until `full` are kept, or there are no more (paper, section 3.3).
 
     No more rows are in question at a time than are still wanted, so none is asked in vain.
     """
-    results: list[Result] = []
+    results: list[RowResult] = []
     start = 0
     while start < len(rows) and (want := full - sum(r.training is not None for r in results)):
         wave = rows[start : start + want]
         start += len(wave)
         done = await asyncio.gather(*map(ask, wave), return_exceptions=True)
         for result in done:
-            if isinstance(result, Result):
+            if isinstance(result, RowResult):
                 results.append(result)
             elif not isinstance(result, OutOfBudget):
                 raise result
         if any(isinstance(result, OutOfBudget) for result in done):
-            return Filled(tuple(results), True)
-    return Filled(tuple(results), False)
+            return FilledScenario(tuple(results), True)
+    return FilledScenario(tuple(results), False)
 
 
-def _by_scenario(
-    config: CollectConfig, rows: Sequence[Preference], known: Registry
-) -> dict[str, tuple[Preference, ...]]:
-    """Rows by the scenario that their source or the classifier names, each in a drawn order."""
-    unnamed = [row.query for row in rows if row.scenario is None]
-    said = (
-        shipped_classifier().classify([query], config.others_below)[0]
-        for query in tqdm(unnamed, desc="scenarios", disable=None)
-    )
-    groups: dict[str, list[Preference]] = defaultdict(list)
-    for row in rows:
-        groups[known[row.scenario or next(said).scenario].name].append(row)
-    for name, group in groups.items():
-        random.Random(f"{config.seed}:{name}").shuffle(group)
-    return {name: tuple(groups[name]) for name in known.names if name in groups}
+def estimate_cost(
+    config: CollectConfig, rows: Mapping[str, Sequence[Preference]], known: Scenarios
+) -> dict[str, Any]:
+    """Estimate questions and cost: if every answer is kept, and if every row is asked.
+
+    rows: by scenario, in the order of asking. Answers on record are not taken off. `usd_longest`
+    prices every answer at max_tokens.
+    """
+    usual = [min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol]]
+    cases: dict[str, Any] = {}
+    for case, most in (("every_answer_kept", config.per_scenario), ("every_row_asked", None)):
+        asked = [(row, known[name]) for name, group in rows.items() for row in group[:most]]
+        tokens_in = count = 0
+        for row, scenario in asked:
+            prompts = estimated_questions(config.protocol, row, scenario)
+            tokens_in += sum(map(estimated_tokens, prompts))
+            count += len(prompts)
+        likely = cost_of(config.teacher, tokens_in, len(asked) * sum(usual))
+        longest = cost_of(config.teacher, tokens_in, count * config.teacher.max_tokens)
+        cases[case] = {
+            "rows": len(asked),
+            "questions": count,
+            **asdict(likely),
+            "usd_longest": longest.usd,
+        }
+    return cases
 
 
 def _write(
     config: CollectConfig,
-    results: Sequence[Result],
+    results: Sequence[RowResult],
     dropped: Iterable[Dropped],
     found: dict[str, Any],
 ) -> None:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from autoj_reward.config import Block
-from autoj_reward.evaluate.labelled import LABELS, in_drawn_order, label_of, read_compared
+from autoj_reward.data.labelled import LABELS, in_drawn_order, label_of, read_compared
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
 from autoj_reward.types import BadRow, Verdict
 
-Form = Literal[
+PreferenceForm = Literal[
     "chatbot_arena",
     "mt_bench",
     "openai_summary",
@@ -34,43 +34,41 @@ Form = Literal[
 
 
 class SourceConfig(Block):
-    """One file or dataset. path: as for every input, relative paths from the data folder.
+    """A file or dataset of preferences."""
 
-    name: what its rows are called in the output's `source_dataset`; null takes the form's name.
-    """
-
-    form: Form
+    form: PreferenceForm
     path: str
+    """As for every input; relative paths start in the data folder."""
     name: str | None = None
+    """Name of its rows in the output's `source_dataset`; null takes the form's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Two responses to one query. label: FIRST, SECOND or TIE by people, None without a label.
-
-    scenario: where the source itself tells it. english: what the source says, None if nothing.
-    source, file, line: where the row stands.
-    """
+    """Two responses to one query, and which one people prefer."""
 
     query: str
     responses: tuple[str, str]
     label: Verdict | None
+    """FIRST, SECOND or TIE; None without a label."""
     scenario: str | None = None
+    """Where the source itself tells it."""
     english: bool | None = None
+    """Whether the source says that it is English; None if it says nothing."""
     source: str = ""
     file: str = ""
     line: int = 0
 
 
 def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
-    """Every usable row of a source; the others are named by line.
+    """Read every usable row of a source; the others are named by line.
 
     Raises InputError if the source as a whole cannot be read.
     """
     name = source.name or source.form
     if source.form in ("hh", "pandalm"):
         return _compared(name, path)
-    read = FORMS[source.form]
+    read = READERS[source.form]
 
     def build(line: int, value: Any) -> Preference:
         found = read(check.own_fields(value))
@@ -82,7 +80,7 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
 
 
 def _compared(name: str, path: str) -> Rows[Preference]:
-    """PandaLM and Anthropic HH, which judges are measured on too.
+    """Read PandaLM and Anthropic HH, which judges are measured on too.
 
     Dialogues of several turns differ in their last answer only, so they have no first turn to
     compare.
@@ -187,7 +185,7 @@ def _own(row: dict[str, Any]) -> Preference:
     return Preference(query, responses, label, scenario)
 
 
-FORMS: dict[str, Callable[[dict[str, Any]], Preference]] = {
+READERS: dict[str, Callable[[dict[str, Any]], Preference]] = {
     "chatbot_arena": _arena,
     "mt_bench": _mt_bench,
     "openai_summary": _summary,
@@ -197,7 +195,7 @@ FORMS: dict[str, Callable[[dict[str, Any]], Preference]] = {
     "safe_rlhf": _safe_rlhf,
     "own": _own,
 }
-assert set(FORMS) | {"hh", "pandalm"} == set(get_args(Form))
+assert set(READERS) | {"hh", "pandalm"} == set(get_args(PreferenceForm))
 
 
 def _both(row: dict[str, Any], first: str, second: str) -> tuple[str, str]:

@@ -19,8 +19,8 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import Block
+from autoj_reward.data.graded import GradedData
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import GradedData
 from autoj_reward.formats.comparison import parse_comparison
 from autoj_reward.formats.rating import parse_rating
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat

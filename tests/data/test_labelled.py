@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     Compared,
     JudgeData,
     data_path,
@@ -18,6 +17,7 @@ from autoj_reward.evaluate.labelled import (
     read_rated,
     swapped,
 )
+from autoj_reward.errors import InputError
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import JudgeInput, Verdict

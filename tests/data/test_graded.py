@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import (
+from autoj_reward.data.graded import (
     GradedData,
     read_graded,
     read_splits,
     split_of,
 )
+from autoj_reward.errors import InputError
 
 SYSTEMS = ("a", "b", "c", "d")
 

@@ -12,11 +12,19 @@ import pytest
 import yaml
 
 from autoj_reward.cli.main import main
-from autoj_reward.collect.answers import Answer, AnswerLog, Cost, question_key
-from autoj_reward.collect.config import BudgetConfig, TeacherConfig
-from autoj_reward.collect.prompts import critique_prompt, merge_prompt, pairwise_prompt
-from autoj_reward.collect.teacher import OutOfBudget, Teacher
-from autoj_reward.collect.unify import (
+from autoj_reward.data.labelled import read_compared, read_rated
+from autoj_reward.data.teacher import (
+    Answer,
+    AnswerLog,
+    OutOfBudget,
+    Teacher,
+    TeacherBudget,
+    TeacherConfig,
+    TeacherCost,
+    question_key,
+)
+from autoj_reward.data.training_rows import critique_prompt, merge_prompt, pairwise_prompt
+from autoj_reward.data.unify import (
     Reason,
     Unified,
     clean_critique,
@@ -26,10 +34,9 @@ from autoj_reward.collect.unify import (
 )
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
-from autoj_reward.evaluate.labelled import read_compared, read_rated
+from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.formats.render import Prompt, user_prompt
 from autoj_reward.formats.schema import load_format
-from autoj_reward.scenarios import load_scenarios
 from autoj_reward.types import Usage, Verdict
 from tests.engine.test_distributions import Dialect
 
@@ -234,13 +241,13 @@ def teacher(tmp_path: Path) -> Iterator[Opened]:
     logs = []
 
     def opened(
-        engine: Any, budget: BudgetConfig | None = None, **more: Any
+        engine: Any, budget: TeacherBudget | None = None, **more: Any
     ) -> tuple[Teacher, AnswerLog]:
         config = TeacherConfig.model_validate(
             {"kind": "fake", "price_in": 10, "price_out": 20, "max_tokens": 100, **more}
         )
         logs.append(AnswerLog(tmp_path / "answers.jsonl"))
-        return Teacher(config, engine, logs[-1], budget or BudgetConfig()), logs[-1]
+        return Teacher(config, engine, logs[-1], budget or TeacherBudget()), logs[-1]
 
     yield opened
     for log in logs:
@@ -250,7 +257,7 @@ def teacher(tmp_path: Path) -> Iterator[Opened]:
 async def test_an_answer_is_paid_for_once(teacher: Opened) -> None:
     first, log = teacher(Scripted("one"))
     said = await first.ask(user_prompt("q"), {"line": 1})
-    assert said == Answer("one", "stop", Cost(100, 50, 0.002))
+    assert said == Answer("one", "stop", TeacherCost(100, 50, 0.002))
     log.close()
     again, log = teacher(Scripted())
     assert await again.ask(user_prompt("q"), {}) == said
@@ -293,7 +300,7 @@ def test_a_file_that_is_no_record(tmp_path: Path) -> None:
 async def test_the_budget_is_never_overspent(
     teacher: Opened, budget: dict[str, float], answered: int
 ) -> None:
-    asking, log = teacher(Scripted(*"abcde"), BudgetConfig.model_validate(budget), concurrency=1)
+    asking, log = teacher(Scripted(*"abcde"), TeacherBudget.model_validate(budget), concurrency=1)
     done = await asyncio.gather(
         *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
     )
@@ -304,7 +311,7 @@ async def test_the_budget_is_never_overspent(
 
 async def test_questions_in_flight_count_against_the_budget(teacher: Opened) -> None:
     engine = Scripted(*"abcde")
-    asking, _ = teacher(engine, BudgetConfig(tokens=330), concurrency=5)
+    asking, _ = teacher(engine, TeacherBudget(tokens=330), concurrency=5)
     done = await asyncio.gather(
         *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
     )
@@ -324,7 +331,7 @@ async def test_rejected_questions_are_recorded_and_unanswered_ones_are_not(teach
     assert await asking.ask(user_prompt("b"), {}) is None
     said = await asking.ask(user_prompt("b"), {})
     assert said is not None and said.text == "late"
-    assert log.spent == Cost(100, 50, 0.002)
+    assert log.spent == TeacherCost(100, 50, 0.002)
 
 
 async def test_an_endpoint_that_is_gone_stops_the_run(teacher: Opened) -> None:

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.collect.english import is_english
-from autoj_reward.collect.intake import measured_queries, take_in
-from autoj_reward.collect.near_duplicates import NearDuplicates, word_runs
-from autoj_reward.collect.sources import Preference, SourceConfig, read_preferences
+from autoj_reward.data.filters import (
+    NearDuplicates,
+    filter_rows,
+    is_english,
+    measured_queries,
+    word_runs,
+)
+from autoj_reward.data.sources import Preference, SourceConfig, read_preferences
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.types import Verdict
 
@@ -275,7 +279,7 @@ def pair(query: str, first: str, second: str, label: Verdict | None = FIRST, **m
     ],
 )
 def test_what_is_left_out(rows: list[Preference], reasons: list[str]) -> None:
-    taken = take_in(rows, ["known query"], None)
+    taken = filter_rows(rows, ["known query"], None)
     assert [d.reason for d in taken.dropped] == reasons
     assert len(taken.rows) + len(taken.dropped) == len(rows)
 
@@ -291,7 +295,7 @@ def test_near_duplicates_are_left_out() -> None:
         pair("Where do the swallows go in the winter months", LONG + "?", LONG + " and cities!"),
         pair("Where do the geese go?", "South", "North"),
     ]
-    taken = take_in(rows, [LONG], 0.8)
+    taken = filter_rows(rows, [LONG], 0.8)
     assert [d.reason for d in taken.dropped] == ["nearly_measured", "near_duplicate"]
     assert len(taken.rows) == 2
 

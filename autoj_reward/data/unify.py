@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from autoj_reward.collect.english import is_english
+from autoj_reward.data.filters import is_english
 from autoj_reward.formats.comparison import parse_comparison
 from autoj_reward.formats.rating import parse_rating
 from autoj_reward.formats.schema import JudgeFormat
@@ -21,7 +21,7 @@ from autoj_reward.types import Verdict
 
 
 class Reason(StrEnum):
-    """Why a row is not trained on."""
+    """Reasons for which a row is set aside."""
 
     NO_LABEL = "no_human_label"
     AMBIGUOUS = "cannot_be_split_again"
@@ -40,7 +40,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unified:
-    """A judgement in its final form. verdict or rating is set, by protocol."""
+    """A judgement in its final form; verdict or rating is set, by protocol."""
 
     text: str
     verdict: Verdict | None = None
@@ -72,7 +72,7 @@ WORDS_IN_NAME = 8
 
 
 def unusable(text: str, finished: bool) -> Reason | None:
-    """What ails an answer whatever it was asked for; None if nothing does."""
+    """Return what ails an answer whatever it was asked for; None if nothing does."""
     if not text.strip():
         return Reason.EMPTY
     if REFUSAL.match(text.replace("’", "'")):
@@ -83,7 +83,7 @@ def unusable(text: str, finished: bool) -> Reason | None:
 
 
 def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
-    """Factors and decision of a comparison in the unified format."""
+    """Bring factors and decision of a comparison to the unified format."""
     raw = DECISION.sub(lambda m: "final decision is " + m["label"], raw.replace("**", ""))
     verdicts = _decisions(raw, fmt.slot("pairwise"), fmt)
     if not verdicts:
@@ -118,7 +118,7 @@ def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 
 
 def clean_critique(raw: str, fmt: JudgeFormat) -> str | Reason:
-    """The critique alone: no solution of the teacher's own before it, no rating after it."""
+    """Return the critique without the teacher's own solution before it or a rating after it."""
     text = _after(raw, "Critiques")
     if slots := list(fmt.slot("single").open_re.finditer(text)):
         text = text[: slots[0].start()]
@@ -126,7 +126,7 @@ def clean_critique(raw: str, fmt: JudgeFormat) -> str | Reason:
 
 
 def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
-    """A critique and the one rating at its end."""
+    """Bring a critique to the form that ends in its one rating."""
     parsed = parse_rating(raw, fmt)
     if isinstance(parsed, ParseFailure):
         return Reason.NO_RATING
@@ -141,7 +141,7 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 
 
 def _decisions(raw: str, slot: Slot, fmt: JudgeFormat) -> list[Verdict]:
-    """Every decision in the text; places that only repeat the list of options are none."""
+    """Return every decision in the text; places that only repeat the list of options are none."""
     starts = [match.start() for match in slot.open_re.finditer(raw)]
     pieces = [raw[a:b] for a, b in pairwise([*starts, len(raw)])]
     parsed = [parse_comparison(piece, fmt) for piece in pieces]
@@ -149,7 +149,7 @@ def _decisions(raw: str, slot: Slot, fmt: JudgeFormat) -> list[Verdict]:
 
 
 def _sentence_start(raw: str, opened: int) -> int:
-    """Where the sentence begins that holds the decision ("So, the ...")."""
+    """Return where the sentence begins that holds the decision ("So, the ...")."""
     head = raw[:opened]
     return (
         max(head.rfind("\n"), *(m.end() - 1 for m in re.finditer(r"(?<!\n\d)[.!?:]\s", head)), -1)
@@ -158,14 +158,14 @@ def _sentence_start(raw: str, opened: int) -> int:
 
 
 def _after(raw: str, heading: str) -> str:
-    """What follows the last line that begins with a heading; all of the text without one."""
+    """Return what follows the last line that begins with a heading; the whole text without one."""
     pattern = rf"^[\s\d.)#*]*{heading}\s*(?:\*\*)?\s*:\s*(?:\*\*)?"
     found = list(re.finditer(pattern, raw, re.MULTILINE | re.IGNORECASE))
     return raw[found[-1].end() :] if found else raw
 
 
 def _factors(text: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """(name, explanation) of each factor, and the closing remarks before the decision."""
+    """Return (name, explanation) of each factor, and the closing remarks before the decision."""
     factors: list[tuple[str, str]] = []
     closing: list[str] = []
     concluding, heading = False, ""

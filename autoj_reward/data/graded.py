@@ -46,12 +46,13 @@ class GradedData(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A system's output; score: log10 of the probability that it is preferred, -8..0."""
+class GradedOutput:
+    """A system's output with its grade."""
 
     system: str
     text: str
     score: float
+    """log10 of the probability that it is preferred, -8..0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,11 @@ class Graded:
     source: str
     line: int
     query: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[GradedOutput, ...]
 
 
 def read_graded(folder: str) -> list[Graded]:
-    """Every instruction with its graded outputs. InputError for a preference without its output."""
+    """Read instructions with graded outputs; InputError for a preference without its output."""
     preferences, outputs = f"{folder}/preferences.jsonl.gz", f"{folder}/outputs.jsonl.gz"
     scores: dict[str, dict[str, float]] = defaultdict(dict)
     for _, row in _rows(preferences, "annotator", "instruction", "second", "preference"):
@@ -78,7 +79,7 @@ def read_graded(folder: str) -> list[Graded]:
         own = scores.pop(query, {})
         if missing := own.keys() - texts.keys():
             raise InputError(f"{outputs}:{line}: no output of {', '.join(sorted(missing))}")
-        graded = tuple(Output(name, texts[name], own[name]) for name in sorted(own))
+        graded = tuple(GradedOutput(name, texts[name], own[name]) for name in sorted(own))
         if graded:
             found.append(Graded(outputs, line, query, graded))
     if scores:
@@ -89,12 +90,12 @@ def read_graded(folder: str) -> list[Graded]:
 
 
 def plain_words(text: str) -> str:
-    """The words of a text in lower case, by which instructions are recognised."""
+    """Return the words of a text in lower case, by which instructions are recognised."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
-    """Where an instruction belongs. trained: `plain_words` of queries that other data trains on."""
+    """Return the split of an instruction; trained: `plain_words` of other training queries."""
     if plain_words(query) in trained:
         return "training"
     place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64
@@ -106,8 +107,11 @@ def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
 def read_splits(
     folder: str, data: GradedData, trained: Iterable[str]
 ) -> Callable[[Split], list[Graded]]:
-    """What gives the instructions of a split with their outputs: training has none of a held-out
-    system, validation none of a test system. trained: queries of other data that trains."""
+    """Return a function that gives the instructions of a split with their outputs.
+
+    Training has none of a held-out system, validation none of a test system. trained: queries of
+    other data that trains.
+    """
     rows, known = read_graded(folder), {plain_words(query) for query in trained}
 
     def split(name: Split) -> list[Graded]:
@@ -126,7 +130,7 @@ def read_splits(
 
 
 def _rows(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:
-    """Number and fields of every row. InputError names those without one of the fields."""
+    """Read number and fields of every row; InputError names those without one of the fields."""
 
     def build(line: int, row: Any) -> tuple[int, dict[str, Any]]:
         missing = [name for name in fields if not isinstance(row, dict) or name not in row]
