@@ -35,7 +35,7 @@ from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from autoj_reward.training.scalar.data import TrainScalarConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig

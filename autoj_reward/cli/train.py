@@ -13,9 +13,9 @@ def judge(config: str, sets: Sequence[str]) -> int:
     from autoj_reward.config import load_config
     from autoj_reward.io.provenance import as_typed
     from autoj_reward.training.judge.recipe import TrainJudgeConfig
-    from autoj_reward.training.judge.train import train
+    from autoj_reward.training.judge.train import train_judge
 
-    train(load_config(TrainJudgeConfig, config, sets), as_typed())
+    train_judge(load_config(TrainJudgeConfig, config, sets), as_typed())
     return 0
 
 
@@ -24,8 +24,10 @@ def scalar(config: str, sets: Sequence[str]) -> int:
     """Train a scalar reward model."""
     from autoj_reward.config import load_config
     from autoj_reward.io.provenance import as_typed
-    from autoj_reward.training.scalar.recipe import TrainScalarConfig
-    from autoj_reward.training.scalar.train import train
+    from autoj_reward.training.scalar.data import TrainScalarConfig
 
-    train(load_config(TrainScalarConfig, config, sets), as_typed())
+    checked = load_config(TrainScalarConfig, config, sets)  # before torch takes its seconds
+    from autoj_reward.training.scalar.train import train_scalar
+
+    train_scalar(checked, as_typed())
     return 0

@@ -28,21 +28,20 @@ Split = Literal["training", "validation", "test"]
 
 
 class GradedData(Block):
-    """Graded outputs, and what of them is kept from training.
-
-    folder: of the two files, a path like those in data; null is none.
-    test, validation: shares of the instructions that belong to these splits alone; an instruction
-        that `data.compared` has trains.
-    test_systems, validation_systems: systems that belong to these splits alone.
-    left_out: systems whose grades do not say how good an output is.
-    """
+    """Graded outputs, and the part of them that is kept from training."""
 
     folder: str | None = None
+    """Of the two files, a path like those in data; null is none."""
     test: float = Field(0.16, ge=0, lt=1)
+    """Share of the instructions that only test; one that `data.compared` has trains."""
     validation: float = Field(0.07, ge=0, lt=1)
+    """Share of the instructions that only validate; one that `data.compared` has trains."""
     test_systems: tuple[str, ...] = ()
+    """Systems that belong to the test alone."""
     validation_systems: tuple[str, ...] = ()
+    """Systems that belong to test and validation alone."""
     left_out: tuple[str, ...] = ()
+    """Systems whose grades do not say how good an output is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,27 +37,26 @@ LAST_TURN = "\n\nAssistant:"
 
 
 class JudgeData(Block):
-    """Training and validation rows.
-
-    folder: where the relative paths start, those from ./ excepted, which start in the working
-        directory; null takes the environment variable AUTOJ_DATA.
-    rated: files of responses with a reference rating. compared: files of human-labelled pairs.
-    held_out: share of all queries that are kept for validation, 0..1.
-    exclude: files of pairs that measure the judge: rows with one of their queries are left out.
-    graded: outputs of systems with a grade that orders them.
-    """
+    """Training and validation rows."""
 
     folder: Path | None = None
+    """Where relative paths start, except those from ./, which start in the working directory; null
+    takes the environment variable AUTOJ_DATA."""
     rated: tuple[str, ...] = ()
+    """Files of responses with a reference rating."""
     compared: tuple[str, ...] = ()
+    """Files of human-labelled pairs."""
     held_out: float = Field(0.0, ge=0, lt=1)
+    """Share of all queries that are kept for validation."""
     exclude: tuple[str, ...] = ()
+    """Files of pairs that measure the judge: rows with one of their queries are left out."""
     graded: GradedData = GradedData()
+    """Outputs of systems with a grade that orders them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One response and its reference rating; judgement: the critique that ends in it, or ""."""
+    """One response and its reference rating."""
 
     source: str
     line: int
@@ -65,25 +64,28 @@ class Rated:
     response: str
     rating: float
     judgement: str = ""
+    """The critique that ends in this rating, or ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two responses and the human label FIRST, SECOND or TIE; judgement: the text of a
-    comparison that ends in this verdict, or "". margin: by how much the better one is better, in
-    units of the reward, 0 or more; None if the row does not say, or was not asked."""
+    """Two responses and the human label."""
 
     source: str
     line: int
     query: str
     responses: tuple[str, str]
     label: Verdict
+    """FIRST, SECOND or TIE."""
     judgement: str = ""
+    """The text of a comparison that ends in this verdict, or ""."""
     margin: float | None = None
+    """How much better the better one is, in units of the reward, 0 or more; None if the row does
+    not say, or was not asked."""
 
 
 def data_path(data: JudgeData, name: str) -> str:
-    """A source of the config, relative paths taken from the data folder; InputError without one."""
+    """Return the path of a source, relative ones from the data folder; InputError without one."""
     if name.startswith(("hf://", "./")) or Path(name).is_absolute():
         return name
     folder = data.folder or os.environ.get("AUTOJ_DATA")
@@ -103,23 +105,23 @@ def data_files(data: JudgeData, *more: str) -> list[str]:
 
 
 def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
-    """Every query of the files of `exclude`, which is not to be trained on."""
+    """Return every query of the files of `exclude`, which is not to be trained on."""
     return {row.query for row in pairs_of(data, data.exclude, fmt)}
 
 
 def pairs_of(data: JudgeData, names: Iterable[str], fmt: JudgeFormat) -> list[Compared]:
-    """The well-formed pairs of files of the data."""
+    """Read the well-formed pairs of files of the data."""
     return [row for name in names for row in read_compared(data_path(data, name), fmt).rows]
 
 
 def is_held_out(query: str, share: float) -> bool:
-    """Whether a query is validation data: the same answer wherever it appears."""
+    """Return whether a query is validation data: the same answer wherever it appears."""
     digest = hashlib.sha256(query.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
-    """Rated responses of a file; malformed rows are named by line and left out.
+    """Read rated responses of a file; malformed rows are named by line and left out.
 
     Bad are also ratings off the format's scale, and judgements whose own rating is another than
     the row's. Raises InputError if the source as a whole cannot be read.
@@ -146,12 +148,12 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
 
 
 def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Rows[Compared]:
-    """All of `compared` at once."""
+    """Read all rows of `compared` at once."""
     return gathered(compared(source, fmt, margins=margins))
 
 
 def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[Compared]:
-    """Human-labelled pairs of a file; malformed rows are named by line and left out.
+    """Stream human-labelled pairs of a file; malformed rows are named by line and left out.
 
     margins: read the field `margin` of the rows that have it.
     """
@@ -189,7 +191,7 @@ def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[
 
 
 def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
-    """The pair in the other order, "Response 1" and "Response 2" exchanged in its judgement.
+    """Return the pair in the other order, with "Response 1" and "Response 2" exchanged in its text.
 
     Raises InputError where the format's two labels have no word in common to exchange them by.
     """
@@ -214,7 +216,7 @@ def _message_field(row: dict[str, Any]) -> str | None:
 
 
 def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) -> list[str]:
-    """Query and responses out of a row's rendered user message, by the format's template.
+    """Split a row's rendered user message into query and responses, by the format's template.
 
     Raises BadField for a message of another template, or one that its texts make ambiguous.
     """
@@ -260,7 +262,7 @@ def _margin(row: dict[str, Any]) -> float:
 
 
 def label_of(row: dict[str, Any], field: str) -> Verdict:
-    """The label of a row, as the authors' number or by its name."""
+    """Read the label of a row, the authors' number or its name."""
     value = row.get(field)
     if type(value) is int and 0 <= value < len(LABELS):
         return LABELS[value]
@@ -281,8 +283,11 @@ def _majority(votes: list[Verdict]) -> Verdict:
 
 
 def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
-    """Two ends of one dialogue. Their order is drawn from the text, since files put the better
-    one first everywhere. The query of several turns keeps the speakers' names."""
+    """Read two ends of one dialogue.
+
+    Their order is drawn from the text, since files put the better one first everywhere. The query
+    of several turns keeps the speakers' names.
+    """
     ends = []
     for field in ("chosen", "rejected"):
         head, mark, response = check.text(row, field, blank=False).rpartition(LAST_TURN)
@@ -302,7 +307,7 @@ def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
 
 
 def in_drawn_order(chosen: str, rejected: str) -> tuple[tuple[str, str], Verdict]:
-    """Two responses in an order that their texts draw, and the label of the chosen one."""
+    """Order two responses as their texts draw; return them with the label of the chosen one."""
     if is_held_out(chosen + rejected, 0.5):
         return (rejected, chosen), Verdict.SECOND
     return (chosen, rejected), Verdict.FIRST

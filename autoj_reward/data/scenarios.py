@@ -41,9 +41,8 @@ def cut_query(query: str, tokenizer: Any) -> str:
     ]
     if len(ids) <= MAX_QUERY_TOKENS:
         return query
-    return (
-        str(tokenizer.decode(ids[:HEAD_TOKENS])) + "..." + str(tokenizer.decode(ids[-TAIL_TOKENS:]))
-    )
+    head, tail = tokenizer.decode(ids[:HEAD_TOKENS]), tokenizer.decode(ids[-TAIL_TOKENS:])
+    return f"{head}...{tail}"
 
 
 class GenerativeClassifier:

@@ -1,4 +1,4 @@
-"""From human-labelled pairs to the conversations a scalar reward model tells apart."""
+"""The recipe of a scalar reward model, and the pairs of conversations that it learns from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field, model_validator
 
 from autoj_reward.data.labelled import (
     Compared,
@@ -19,38 +21,74 @@ from autoj_reward.errors import InputError, InputRejected, ModelError
 from autoj_reward.formats.render import answered_prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.training.fine_tuning import refuse_bad
-from autoj_reward.training.groups import ranked_groups
-from autoj_reward.training.scalar.recipe import TrainScalarConfig
-from autoj_reward.training.tokenizer import set_own_pad
+from autoj_reward.training.common import FineTuningConfig, refuse_bad, set_own_pad
+from autoj_reward.training.groups import GroupsConfig, ranked_groups
 from autoj_reward.types import BadRow, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Preference:
-    """A pair with a winner; chosen_ids, rejected_ids: query and response in the chat template.
+class TrainScalarConfig(FineTuningConfig):
+    """A training run of a scalar reward model on the judge's pairs, ties left out.
 
-    extra_characters: length of the chosen response less that of the rejected one.
+    `max_length` counts the tokens of a conversation: the query and one response.
     """
+
+    format: str = "autoj-en"
+    """The judge format that rendered pairs (`usrmsg`) were rendered with."""
+    margin: bool = False
+    """Take the pairs' own `margin` field: the least difference of rewards that costs nothing in the
+    loss; 0 where a row has none."""
+    groups: GroupsConfig | None = None
+    """The best and the worst of each group of graded outputs (`data.graded`) is a pair too; null is
+    without."""
+    center: float | None = Field(None, ge=0)
+    """Weight of the squared sum of a pair's rewards, which keeps them around 0; null for none."""
+    epochs: int = Field(5, ge=1)
+    """Passes over the pairs that the learning rate's schedule is laid out for."""
+    stop_after: int | None = Field(None, ge=1)
+    """Epochs after which a run ends on this schedule; null goes through all."""
+
+    @property
+    def run_epochs(self) -> int:
+        """The epochs that are run."""
+        return self.stop_after or self.epochs
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainScalarConfig:
+        if self.run_epochs > self.epochs:
+            raise ValueError(f"stop_after {self.stop_after} is beyond epochs {self.epochs}")
+        if self.data.rated:
+            raise ValueError("data.rated: a scalar model learns from pairs: name data.compared")
+        if not self.data.compared and not self.groups:
+            raise ValueError("data.compared names no file: a scalar model learns from pairs")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPair:
+    """A pair with a winner, as token ids."""
 
     query: str
     chosen_ids: list[int]
+    """Query and response in the chat template."""
     rejected_ids: list[int]
     margin: float
     extra_characters: int
+    """Length of the chosen response less that of the rejected one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Preferences:
-    """Pairs by split; ties: how many of each file were left out; bad: other rows left out."""
+class ChosenPairs:
+    """Pairs by split, and the rows left out."""
 
-    training: list[Preference]
-    validation: list[Preference]
+    training: list[ChosenPair]
+    validation: list[ChosenPair]
     ties: dict[str, int]
+    """Ties left out, by file."""
     bad: tuple[BadRow, ...]
+    """Other rows left out."""
 
     def counts(self) -> dict[str, Any]:
-        """Pairs and tokens by split, rows left out by file."""
+        """Count pairs and tokens by split, and rows left out by file."""
         splits = {"training": self.training, "validation": self.validation}
         return {
             "pairs": {name: len(own) for name, own in splits.items()},
@@ -65,7 +103,7 @@ class Preferences:
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
-    """A model's tokenizer with a pad token that ends no conversation.
+    """Load a model's tokenizer with a pad token that ends no conversation.
 
     A scalar model's reward is read at the last token that is no pad. Raises ModelError for a
     tokenizer without a chat template, or whose pad token ends its conversations.
@@ -89,7 +127,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     return tokenizer
 
 
-def read_preferences(config: TrainScalarConfig, tokenizer: Any) -> Preferences:
+def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
     """Read every file of the config; validation is split off by query, as for judges.
 
     Raises InputError with the first rows, if any is bad and the config says to stop; if nothing
@@ -97,7 +135,7 @@ def read_preferences(config: TrainScalarConfig, tokenizer: Any) -> Preferences:
     """
     fmt, tokens = load_format(config.format), PromptTokenizer(tokenizer, "chat")
     measured = excluded_queries(config.data, fmt)
-    splits: tuple[list[Preference], list[Preference]] = ([], [])
+    splits: tuple[list[ChosenPair], list[ChosenPair]] = ([], [])
     ties: Counter[str] = Counter()
     bad: list[BadRow] = []
     margins = 0
@@ -114,7 +152,7 @@ def read_preferences(config: TrainScalarConfig, tokenizer: Any) -> Preferences:
         try:
             if row.query in measured:
                 raise InputRejected("its query is among those of data.exclude, which measure")
-            pair = _preference(row, tokens, config.max_length)
+            pair = _tokenized(row, tokens, config.max_length)
         except InputRejected as error:
             bad.append(BadRow(row.source, row.line, "", str(error)))
             continue
@@ -125,13 +163,13 @@ def read_preferences(config: TrainScalarConfig, tokenizer: Any) -> Preferences:
         raise InputError("no pair is left to train on; see data and max_length in the config")
     if config.margin and not margins:
         raise InputError("margin is set, but no row of data.compared has a field margin: unset it")
-    return Preferences(*splits, dict(ties), tuple(bad))
+    return ChosenPairs(*splits, dict(ties), tuple(bad))
 
 
 def _extremes(
     config: TrainScalarConfig, tokens: PromptTokenizer, compared: Sequence[Compared]
 ) -> Iterator[tuple[bool, Compared]]:
-    """The best and the worst of each group, True before those that validate."""
+    """Yield the best and the worst of each group, True before those that validate."""
     if not config.groups:
         return
 
@@ -145,10 +183,10 @@ def _extremes(
         yield validates, Compared(group.source, group.line, group.query, pair, Verdict.FIRST)
 
 
-def _preference(row: Compared, tokens: PromptTokenizer, limit: int) -> Preference:
+def _tokenized(row: Compared, tokens: PromptTokenizer, limit: int) -> ChosenPair:
     chosen, rejected = row.responses if row.label is Verdict.FIRST else row.responses[::-1]
     better = tokens.ids(answered_prompt(row.query, chosen))
     worse = tokens.ids(answered_prompt(row.query, rejected))
     if (longest := max(len(better), len(worse))) > limit:
         raise InputRejected(f"{longest} tokens, max_length is {limit}")
-    return Preference(row.query, better, worse, row.margin or 0.0, len(chosen) - len(rejected))
+    return ChosenPair(row.query, better, worse, row.margin or 0.0, len(chosen) - len(rejected))

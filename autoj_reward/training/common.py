@@ -1,29 +1,26 @@
-"""What the trainings of judges and of scalar reward models have in common."""
+"""Parts that all trainings share: policies, judges and scalar reward models."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoj_reward.capacity.memory import Training
+from autoj_reward.capacity.memory import Place, Training, require_room
 from autoj_reward.capacity.shape import find_shape
 from autoj_reward.config import Block
 from autoj_reward.data.labelled import JudgeData, data_files
-from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.io.claims import claim
-from autoj_reward.io.files import require_apart, write_json
-from autoj_reward.io.provenance import describe_machine, installed_versions
+from autoj_reward.io.files import require_apart
 from autoj_reward.io.stream import LISTED
 from autoj_reward.models.device import AMPERE, device_here
-from autoj_reward.training.adapters import linear_layers, lora_config
-from autoj_reward.training.run import accumulation
+from autoj_reward.processes import processes
 from autoj_reward.types import BadRow
 
 
@@ -37,35 +34,35 @@ class LoraBlock(Block):
 
 
 class FineTuningConfig(Block):
-    """A training run; the defaults are the paper's recipe (section 4.4).
-
-    model, revision: the base model. lora: null trains all weights.
-    max_length: tokens of a whole example. bad_rows: `skip` names, counts and leaves out malformed
-        and over-long rows; `stop` refuses to start with any.
-    batch_size: examples an optimizer step, over all processes; device_batch_size: of these, at a
-        time on one device.
-    learning_rate: peak, after a warm-up over the share `warmup` of all steps; then cosine to 0.
-    dtype: `auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU;
-        `bfloat16` is faster on a CPU that has instructions for it.
-    save_steps: optimizer steps between checkpoints.
-    """
+    """A training run; the defaults are the paper's recipe (section 4.4)."""
 
     model: str
+    """The base model."""
     revision: str | None = None
     data: JudgeData
     output: Path
     lora: LoraBlock | None = None
+    """null trains all weights."""
     max_length: int = Field(4096, ge=64)
+    """Tokens of a whole example."""
     bad_rows: Literal["skip", "stop"] = "skip"
+    """`skip` names, counts and leaves out malformed and over-long rows; `stop` refuses to start."""
     batch_size: int = Field(64, ge=1)
+    """Examples an optimizer step, over all processes."""
     device_batch_size: int = Field(1, ge=1)
+    """Of these, at a time on one device."""
     learning_rate: float = Field(1e-5, gt=0)
+    """Peak, after the warm-up; then cosine to 0."""
     warmup: float = Field(0.03, ge=0, lt=1)
+    """Share of all steps."""
     weight_decay: float = Field(0.1, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU; `bfloat16`
+    is faster on a CPU that has instructions for it."""
     gradient_checkpointing: bool = False
     save_steps: int = Field(50, ge=1)
+    """Optimizer steps between checkpoints."""
     seed: int = 0
 
     @model_validator(mode="after")
@@ -92,14 +89,14 @@ def claim_output(
 
 
 def refuse_bad(config: FineTuningConfig, bad: Sequence[BadRow]) -> None:
-    """InputError with the first bad rows, if the config says to stop at any."""
+    """Raise InputError with the first bad rows, if the config says to stop at any."""
     if bad and config.bad_rows == "stop":
         lines = [f"{len(bad)} rows cannot be trained on; correct them, or set bad_rows: skip"]
         raise InputError("\n  ".join([*lines, *map(str, bad[:LISTED])]))
 
 
 def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
-    """The Trainer's arguments for a schedule of that many optimizer steps.
+    """Return the Trainer's arguments for a schedule of that many optimizer steps.
 
     Raises ConfigError for a batch that the processes cannot share, or several GPUs in one process.
     """
@@ -134,15 +131,17 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
 
 
 def half_precision(dtype: str) -> dict[str, bool]:
-    """The Trainer's arguments for arithmetic in half precision: on GPUs unless float32 is named, in
-    float16 on cards without bfloat16."""
+    """Return the Trainer's arguments for arithmetic in half precision.
+
+    That is on GPUs unless float32 is named, and float16 on cards without bfloat16.
+    """
     half = dtype == "bfloat16" or (on_gpu() and dtype != "float32")
     bf16 = half and (dtype == "bfloat16" or device_here().half == "bfloat16")
     return {"bf16": bf16, "fp16": half and not bf16}
 
 
 def memory_load(config: FineTuningConfig, sequences: int) -> Training:
-    """A step's load, with so many sequences an example. Raises ModelError for a shape not known."""
+    """Return a step's load for that many sequences an example; ModelError for an unknown shape."""
     return Training(
         find_shape(config.model),
         sequences=sequences * config.device_batch_size,
@@ -159,12 +158,12 @@ def _gpus() -> int:
 
 
 def on_gpu() -> bool:
-    """Whether this machine trains on a GPU."""
+    """Return whether this machine trains on a GPU."""
     return _gpus() > 0
 
 
 def weights_dtype(config: FineTuningConfig) -> Any:
-    """The torch dtype that a run's weights are loaded in."""
+    """Return the torch dtype that a run's weights are loaded in."""
     import torch
 
     # Full weights stay in float32 beside bfloat16 arithmetic: updates of 1e-5 vanish in bfloat16.
@@ -174,8 +173,10 @@ def weights_dtype(config: FineTuningConfig) -> Any:
 
 
 def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
-    """The model with a fresh adapter for one of PEFT's tasks; with SEQ_CLS the head `score` is
-    trained and saved whole beside it."""
+    """Return the model with a fresh adapter for one of PEFT's tasks.
+
+    With SEQ_CLS the head `score` is trained and saved whole beside it.
+    """
     from peft import get_peft_model
 
     blocks = list(range(lora.first_layer, model.config.num_hidden_layers))
@@ -198,56 +199,88 @@ def freeze_below(model: Any, first_layer: int) -> None:
             parameter.requires_grad_(False)
 
 
-def save_weights(
-    trainer: Any, config: FineTuningConfig, name: str, merge: Callable[[Path, Path], None]
-) -> None:
-    """Full weights in the folder `name` of the output; with LoRA the adapter, fit to be published,
-    in `adapter/`, and in `name` what `merge` makes of it: (adapter, target)."""
-    target = config.output / name
-    folder = config.output / "adapter" if config.lora else target
-    trainer.save_model(str(folder))
-    if not trainer.is_world_process_zero():
-        return
-    (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle
-    if config.lora:
-        for path in folder.iterdir():  # the tokenizer is the base's, the card is yet to write
-            if not path.name.startswith("adapter_"):
-                path.unlink()
-        slim_adapter(folder, config.model)
-        merge(folder, target)
+def accumulation(batch_size: int, device_batch_size: int) -> int:
+    """Return backward passes of each process for one optimizer step of batch_size examples.
 
-
-def write_record(
-    trainer: Any, config: FineTuningConfig, command: str, seconds: float, found: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Write `training.json`: what was found, and by which command, config, versions and machine.
-
-    seconds: since the last start. found: data and validation.
+    Raises ConfigError for a batch that the processes cannot share.
     """
-    record = {
-        "command": command,
-        "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
-        **found,
-        "steps": trainer.state.global_step,
-        "history": trainer.state.log_history,
-        "seconds_since_last_start": round(seconds),
-        "machine": describe_machine(),
-        "versions": installed_versions(),
-    }
-    if trainer.is_world_process_zero():
-        write_json(config.output / "training.json", record)
-    return record
+    world = processes()
+    passes, rest = divmod(batch_size, device_batch_size * world)
+    if rest or not passes:
+        raise ConfigError(
+            f"batch_size {batch_size} is no multiple of {world} processes times "
+            f"device_batch_size {device_batch_size}"
+        )
+    return passes
 
 
-def slim_adapter(folder: Path, base: str) -> None:
-    """Make a saved adapter fit to be published: float16, and the base by its configured name."""
-    from safetensors.torch import load_file, save_file
+def sharded() -> bool:
+    """Return whether accelerate was launched with FSDP."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
 
-    weights = folder / "adapter_model.safetensors"
-    halved = {name: value.half() for name, value in load_file(weights).items()}
-    save_file(halved, weights, metadata={"format": "pt"})
-    # A path into this machine's cache would mean nothing elsewhere.
-    path = folder / "adapter_config.json"
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    facts["base_model_name_or_path"] = base
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+def require_fit(load: Callable[[], Training]) -> None:
+    """Raise ConfigError with the numbers for a training that does not fit on this machine's GPUs.
+
+    A CPU passes, and a model whose shape is not known.
+    """
+    device = device_here()
+    if device.kind == "cpu":
+        return
+    try:
+        training = load()
+    except ModelError:
+        return
+    require_room(training, Place(device.memory_gib, processes(), sharded()))
+
+
+def log_to(folder: Path) -> None:
+    """Let this process's trainer write for TensorBoard there, by the environment that it reads."""
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder)
+
+
+def lora_config(
+    rank: int, task: str, *, alpha: float | None = None, dropout: float = 0.0, **where: Any
+) -> Any:
+    """Return PEFT's config for one of its tasks; alpha None: twice the rank.
+
+    where: PEFT's `target_modules` and `layers_to_transform`, instead of every linear layer.
+    """
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank if alpha is None else alpha,
+        lora_dropout=dropout,
+        task_type=task,
+        **{"target_modules": "all-linear", **where},
+    )
+
+
+def linear_layers(model: Any) -> list[str]:
+    """Return the names of the linear layers in a model's transformer blocks."""
+    import torch
+
+    modules = model.named_modules()
+    linear = (n for n, m in modules if isinstance(m, torch.nn.Linear) and ".layers." in n)
+    return sorted({name.rpartition(".")[2] for name in linear})
+
+
+def set_own_pad(tokenizer: Any) -> None:
+    """Pad with a token of its own where a tokenizer pads with its end of sequence or not at all."""
+    if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
+        tokenizer.pad_token = _unused_token(tokenizer)
+
+
+def _unused_token(tokenizer: Any) -> str:
+    """A special token that is neither the end of sequence nor part of the chat template."""
+    shown = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], tokenize=False
+    )
+    for token in tokenizer.all_special_tokens:
+        if token not in shown and token != tokenizer.eos_token:
+            return str(token)
+    raise ConfigError(
+        f"the tokenizer of {tokenizer.name_or_path} has no token to pad with but its end of "
+        "sequence: save it with a pad token of its own and name that folder"
+    )
