@@ -37,9 +37,9 @@ from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
 from autoj_reward.models.settings import kv_precision, settled, weight_precision
-from autoj_reward.training.fine_tuning import memory_load
+from autoj_reward.training.common import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
-from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from autoj_reward.training.scalar.data import TrainScalarConfig
 from rollouts.train.config import TrainConfig
 
 ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {

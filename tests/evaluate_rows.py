@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.evaluate.rows import GROUPS
-from autoj_reward.scenarios.registry import load_scenarios
+from autoj_reward.formats.criteria import load_scenarios
 
 RELEASED_NAMES = {
     s.name: alias for s in load_scenarios() for alias in s.aliases if alias != "default"

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 HOURS = 6 * 3600.0
 DATED = {
     "autoj_reward/journal/__init__.py",
-    "autoj_reward/collect/answers.py",
+    "autoj_reward/data/teacher.py",
     "autoj_reward/service/trainers.py",
     "autoj_reward/io/http.py",
     "autoj_reward/models/identity.py",

@@ -12,7 +12,6 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from autoj_reward.capacity.plan import PlanConfig
-from autoj_reward.collect.config import CollectConfig
 from autoj_reward.config import (
     BestOfNConfig,
     Block,
@@ -23,17 +22,18 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.config.load import parse_yaml
+from autoj_reward.data.collect import CollectConfig
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.best_of_four import BestOfFourConfig
 from autoj_reward.evaluate.critiques import CritiquesConfig
 from autoj_reward.evaluate.pairs import PairsConfig
 from autoj_reward.evaluate.ranking import RankingConfig
 from autoj_reward.evaluate.selection import SelectionConfig
+from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
-from autoj_reward.scenarios.criteria_file import read_criteria
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from autoj_reward.training.scalar.data import TrainScalarConfig
 from experiments.compare.ablation.config import RewardAblationConfig
 from experiments.compare.judge_quality.config import JudgeQualityConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig

@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 COMMANDS = {name for own in cli.MODULES.values() for name in own}
 MODULES = sorted(set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE)))
-NOT_ON_THE_WAY = {"capacity", "collect", "scenarios", "training"}
+NOT_ON_THE_WAY = {"capacity", "data", "training"}
 
 
 def test_the_readme_is_short() -> None:

@@ -24,7 +24,6 @@ STAGES = (
     ("formats",),
     ("models",),
     ("engine",),
-    ("scenarios",),
     ("judge",),
     ("questions",),
     ("journal",),
@@ -33,8 +32,9 @@ STAGES = (
     ("trainer",),
     ("service",),
     ("watch",),
+    ("data",),
     ("evaluate",),
-    ("training", "collect"),
+    ("training",),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}

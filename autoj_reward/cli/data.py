@@ -29,24 +29,27 @@ def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> in
     """Ask, and write what is worth training on; print counts and where it is."""
     import asyncio
 
-    from autoj_reward.collect.collect import collect, prepare
-    from autoj_reward.collect.config import CollectConfig
-    from autoj_reward.collect.estimate import estimate
-    from autoj_reward.collect.statistics import render_statistics
+    from autoj_reward.data.collect import (
+        CollectConfig,
+        collect_judgements,
+        estimate_cost,
+        prepare_rows,
+    )
+    from autoj_reward.data.statistics import render_statistics
+    from autoj_reward.formats.criteria import load_scenarios
     from autoj_reward.models.unused import load_run
-    from autoj_reward.scenarios import load_scenarios
 
     checked = load_run(CollectConfig, config, sets, strict)
     known = load_scenarios(checked.scenarios)
-    work = prepare(checked, known)
+    work = prepare_rows(checked, known)
     if dry_run:
-        for case, figures in estimate(checked, work.rows, known).items():
+        for case, figures in estimate_cost(checked, work.rows, known).items():
             shown = (
                 f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items()
             )
             print(f"{case}: {', '.join(shown)}")
         return 0
-    found = asyncio.run(collect(checked, work, known))
+    found = asyncio.run(collect_judgements(checked, work, known))
     print(f"{render_statistics(found)}\nresults: {checked.output}")
     return 0
 
@@ -59,7 +62,7 @@ def scenarios(show: str | None, folder: str | None) -> int:
     """List scenarios with group, criteria and description; or print one's system message."""
     from pathlib import Path
 
-    from autoj_reward.scenarios import load_scenarios, system_message
+    from autoj_reward.formats.criteria import load_scenarios, system_message
 
     known = load_scenarios(Path(folder) if folder else None)
     if show is not None:
@@ -91,7 +94,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.files import require_apart, write_jsonl
     from autoj_reward.io.rows import join_fields, read_queries, require_usable
-    from autoj_reward.scenarios.linear import shipped_classifier
+    from autoj_reward.models.scenarios import shipped_classifier
 
     if others_below is not None and not 0 <= others_below <= 1:
         raise ConfigError(f"--others-below {others_below:g}: a confidence is between 0 and 1")
@@ -118,9 +121,9 @@ def judge(config: str, sets: Sequence[str]) -> int:
     from autoj_reward.config import load_config
     from autoj_reward.io.provenance import as_typed
     from autoj_reward.training.judge.recipe import TrainJudgeConfig
-    from autoj_reward.training.judge.train import train
+    from autoj_reward.training.judge.train import train_judge
 
-    train(load_config(TrainJudgeConfig, config, sets), as_typed())
+    train_judge(load_config(TrainJudgeConfig, config, sets), as_typed())
     return 0
 
 
@@ -129,8 +132,10 @@ def scalar(config: str, sets: Sequence[str]) -> int:
     """Train a scalar reward model."""
     from autoj_reward.config import load_config
     from autoj_reward.io.provenance import as_typed
-    from autoj_reward.training.scalar.recipe import TrainScalarConfig
-    from autoj_reward.training.scalar.train import train
+    from autoj_reward.training.scalar.data import TrainScalarConfig
 
-    train(load_config(TrainScalarConfig, config, sets), as_typed())
+    checked = load_config(TrainScalarConfig, config, sets)  # before torch takes its seconds
+    from autoj_reward.training.scalar.train import train_scalar
+
+    train_scalar(checked, as_typed())
     return 0

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autoj_reward.data.labelled import LABELS
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import LABELS
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import (
     Draws,

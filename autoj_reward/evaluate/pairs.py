@@ -16,6 +16,7 @@ from pydantic import Field
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.conversation import NOTHING, Context, ContextColumn
+from autoj_reward.data.labelled import LABELS, Compared, compared
 from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.evaluate.agreement import (
     count_markup,
@@ -23,7 +24,6 @@ from autoj_reward.evaluate.agreement import (
     verdict_probabilities,
 )
 from autoj_reward.evaluate.ask import ask_each, joint, rate_candidates, require_protocol
-from autoj_reward.evaluate.labelled import LABELS, Compared, compared
 from autoj_reward.evaluate.pair_metrics import (
     JudgedPair,
     PairVerdicts,

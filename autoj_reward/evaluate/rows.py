@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 
 from autoj_reward.client.in_flight import as_one
 from autoj_reward.errors import InputError
+from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.rows import Stream, gathered, look_through, require_clean
-from autoj_reward.scenarios.registry import load_scenarios
 
 Fields = dict[str, Any]
 NAMING = ("id", "scenario", "prompt")

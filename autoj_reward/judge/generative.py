@@ -15,6 +15,7 @@ from autoj_reward.config import JudgeConfig, View
 from autoj_reward.conversation import Context, question
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.read import ParseFailure, Written
 from autoj_reward.formats.render import flags, render, require_readable
@@ -23,8 +24,6 @@ from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
 from autoj_reward.models import CRITERIA, frequency_penalty, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
-from autoj_reward.scenarios import load_scenarios
-from autoj_reward.scenarios.rendering import criteria_text
 from autoj_reward.types import (
     DIRECT,
     PAIRWISE,
@@ -293,7 +292,7 @@ def with_criteria(item: JudgeInput) -> JudgeInput:
 @lru_cache(maxsize=256)  # responses to one query come together
 def criteria_of(query: str) -> str:
     """The criteria of the scenario that the shipped classifier finds."""
-    from autoj_reward.scenarios.linear import shipped_classifier  # numpy, which others do without
+    from autoj_reward.models.scenarios import shipped_classifier  # numpy, which others do without
 
     [found] = shipped_classifier().classify([query])
     return criteria_text(load_scenarios()[found.scenario])
@@ -302,10 +301,10 @@ def criteria_of(query: str) -> str:
 @lru_cache
 def criteria_digest() -> str:
     """Names the classifier and every criterion: with others it may be another judgement."""
-    from autoj_reward.scenarios.linear import SHIPPED
+    from autoj_reward.models.scenarios import CLASSIFIER_FILES
 
     texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
-    files = [(SHIPPED / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
+    files = [(CLASSIFIER_FILES / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
     return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]
 
 

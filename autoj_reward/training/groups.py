@@ -7,6 +7,7 @@ length. Within a group of nearly one length there is next to none to learn.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,13 +16,12 @@ from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.config import Block
+from autoj_reward.data.graded import Graded, read_splits
+from autoj_reward.data.labelled import Compared, JudgeData, data_path
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import Graded, read_splits
-from autoj_reward.evaluate.labelled import Compared, JudgeData, data_path
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import read_rows, require_clean
-from autoj_reward.training.faults import faulty
 
 SPREAD = 1.5
 """The best score of a group less its worst, at least: below that GPT-4 hardly prefers any."""
@@ -31,24 +31,25 @@ FAULTY = 0.3
 """Share of groups that get a faulty response beside their own."""
 VALIDATED = 8
 """Outputs of an instruction in a validation."""
+UNIT = re.compile(r"[^.!?\n]+[.!?\n]*")
 
 
 class GroupsConfig(Block):
-    """Groups of graded outputs to one instruction.
-
-    per_query: groups of an instruction. size: outputs of a group. ratio: tokens of its longest over
-    its shortest, at most. any_length: share of the instructions whose groups have outputs of any
-    lengths. longest: tokens of an output, at most. files: more groups, JSONL of `query`,
-    `responses` and `scores` (log10 of a probability of being preferred; higher is better), which
-    train only.
-    """
+    """Groups of graded outputs to one instruction."""
 
     per_query: int = Field(3, ge=1)
+    """Groups of an instruction, at most."""
     size: int = Field(4, ge=2)
+    """Outputs of a group."""
     ratio: float = Field(1.3, ge=1)
+    """Tokens of a group's longest output over its shortest, at most."""
     any_length: float = Field(0.0, ge=0, le=1)
+    """Share of the instructions whose groups have outputs of any lengths."""
     longest: int = Field(600, ge=1)
+    """Tokens of an output, at most."""
     files: tuple[str, ...] = ()
+    """More groups, which train only: JSONL of `query`, `responses` and `scores` (log10 of a
+    probability of being preferred; higher is better)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,17 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class GroupSampler:
-    """config: of the groups. count: tokens of a text."""
+    """Draws groups from the graded outputs to an instruction."""
 
     config: GroupsConfig
     count: Callable[[str], int]
+    """Tokens of a text."""
 
     def groups(self, row: Graded, others: Sequence[str], rng: random.Random) -> list[Ranked]:
-        """At most config.per_query groups of an instruction, those with the widest scores of a
-        random division. others: responses to other instructions."""
+        """Draw groups of an instruction, of those with the widest scores in a random division.
+
+        others: responses to other instructions.
+        """
         own = self.config
         counted = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
         usable = [(n, output) for n, _, output in sorted(counted) if n <= own.longest]
@@ -94,7 +98,7 @@ class GroupSampler:
 
 
 def _group(line: int, value: Any) -> Ranked:
-    """A row of a file of groups."""
+    """Read a row of a file of groups."""
     row = check.own_fields(value)
     responses = check.responses(row) or ()
     scores = check.numbers(row, "scores", len(responses)) or ()
@@ -104,7 +108,7 @@ def _group(line: int, value: Any) -> Ranked:
 
 
 def read_groups(source: str) -> list[Ranked]:
-    """The groups of a file. Raises InputError for a file that is not of groups."""
+    """Read the groups of a file. Raises InputError for a file that is not of groups."""
     own = read_rows(source, _group, ("query", "responses", "scores"))
     require_clean(own)
     return [replace(group, source=source) for group in own.rows]
@@ -128,7 +132,7 @@ def ranked_groups(
     count: Callable[[str], int],
     compared: Sequence[Compared],
 ) -> Iterator[tuple[bool, Ranked]]:
-    """All groups of the files and of the graded outputs, True before those that validate.
+    """Yield all groups of the files and of the graded outputs, True before those that validate.
 
     A validation group has no fault and any lengths. compared: pairs that train too. Raises
     InputError for a file that is not of groups.
@@ -152,3 +156,57 @@ def ranked_groups(
         drawn = rng.sample(usable, min(VALIDATED, len(usable)))
         texts, scores = [output.text for output in drawn], [output.score for output in drawn]
         yield True, Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores))
+
+
+def loop(text: str, rng: random.Random) -> str:
+    """Return the text up to some sentence, which is then repeated to the length of the whole."""
+    units: list[str] = UNIT.findall(text) or [text]
+    at = rng.randrange(max(1, len(units) // 2))
+    start = "".join(units[:at])
+    unit = units[at] if units[at].endswith(("\n", " ")) else units[at] + " "
+    return (start + unit * (2 + (len(text) - len(start)) // len(unit))).rstrip()
+
+
+def broken_off(text: str, rng: random.Random) -> str:
+    """Return the first part of the text, ending inside a word or sentence."""
+    part = text[: max(1, round(len(text) * rng.uniform(0.25, 0.7)))]
+    return part.rstrip(" .!?\n") or part
+
+
+def shuffled(text: str, rng: random.Random) -> str:
+    """Return the words of the text in no order."""
+    words = text.split()
+    rng.shuffle(words)
+    return " ".join(words)
+
+
+def scrambled(text: str, rng: random.Random) -> str:
+    """Return the text with the letters of each word in no order."""
+    return " ".join("".join(rng.sample(word, len(word))) for word in text.split())
+
+
+def echo(query: str, text: str) -> str:
+    """Return the query again and again, to the length of the text."""
+    return "\n".join([query.strip()] * (1 + len(text) // (len(query) + 1)))
+
+
+FAULTS: dict[str, Callable[[str, random.Random], str]] = {
+    "loop": loop,
+    "broken_off": broken_off,
+    "shuffled": shuffled,
+    "scrambled": scrambled,
+}
+
+
+def faulty(query: str, text: str, others: Sequence[str], rng: random.Random) -> str:
+    """Make a response to the query with one fault drawn, worse than `text`, a good one, not blank.
+
+    The faults are those of a weak policy: FAULTS, the query itself, or the response to another
+    query, of `others` the one nearest in length.
+    """
+    kind = rng.choice([*FAULTS, "echo", "off_topic"])
+    if kind == "echo":
+        return echo(query, text)
+    if kind == "off_topic":
+        return min(others, key=lambda other: abs(len(other) - len(text)))
+    return FAULTS[kind](text, rng)

@@ -13,7 +13,7 @@ import numpy as np
 
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     Compared,
     JudgeData,
     Rated,

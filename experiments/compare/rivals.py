@@ -24,8 +24,8 @@ from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.data.labelled import Rated
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer

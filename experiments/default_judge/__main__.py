@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from autoj_reward.evaluate.labelled import JudgeData
+from autoj_reward.data.labelled import JudgeData
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import write_json
 from experiments.default_judge import pooling_head, scenarios

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from autoj_reward.client.judging import judging
 from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     JudgeData,
     Rated,
     data_path,

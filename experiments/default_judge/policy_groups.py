@@ -19,8 +19,8 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import Block, PolicyConfig
-from autoj_reward.evaluate.graded import Graded, read_splits
-from autoj_reward.evaluate.labelled import JudgeData, data_path, pairs_of
+from autoj_reward.data.graded import Graded, read_splits
+from autoj_reward.data.labelled import JudgeData, data_path, pairs_of
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, Sampled

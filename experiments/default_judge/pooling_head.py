@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from autoj_reward.config import Block, JudgeConfig
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     JudgeData,
     Rated,
     data_path,
@@ -38,11 +38,10 @@ from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import format_and_wrapper, resolve
-from autoj_reward.training.adapters import merge_adapter
-from autoj_reward.training.faults import faulty
-from autoj_reward.training.groups import read_groups
+from autoj_reward.training.groups import faulty, read_groups
 from autoj_reward.training.judge.recipe import LossConfig
-from autoj_reward.training.judge.targets import ItemBuilder
+from autoj_reward.training.judge.targets import ExampleBuilder
+from autoj_reward.training.saving import merge_adapter
 from experiments.compare.judge_quality.outputs import OrderedConfig, read_outputs
 from experiments.compare.rivals import kept_states, rating_prompts, ridge
 from experiments.default_judge.adapters import write_adapter
@@ -134,7 +133,7 @@ def fit(
     return weights - common * (weights @ common) / (common @ common), float(found.alpha_)
 
 
-def expected_rating(model: Any, builder: ItemBuilder, row: Rated) -> Tensor:
+def expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
     """The mean of the distribution at the slot right after the prompt; its gradient is kept."""
     [tree] = builder.direct(row).trees
     assert tree.direct
@@ -143,7 +142,7 @@ def expected_rating(model: Any, builder: ItemBuilder, row: Rated) -> Tensor:
     return (log_p.softmax(-1) * builder.scale).sum()
 
 
-def least_head(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) -> int:
+def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> int:
     """The head of a block without which the expected ratings change least."""
     own = model.model.layers[block].self_attn
     weight = own.o_proj.weight
@@ -163,7 +162,7 @@ def least_head(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) 
     return int(np.argmin(changes))
 
 
-def rating_direction(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) -> Tensor:
+def rating_direction(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> Tensor:
     """What to add to a block's attention for one more point of expected rating, to first order: the
     mean gradient over the rows and all of their tokens, by its squared length, [width]."""
     kept: list[Tensor] = []
@@ -227,7 +226,7 @@ def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str
     states = kept_states(rating_prompts(rows, judge, source.path), cache, reader)
     weights, alpha = fit(states, rows, weighed)
     whole = _judge(source.path, config.adapter)
-    builder = ItemBuilder(PromptTokenizer(tokenizer, wrapper), fmt, LossConfig(slot_direct=1))
+    builder = ExampleBuilder(PromptTokenizer(tokenizer, wrapper), fmt, LossConfig(slot_direct=1))
     examples = rows[: config.examples]
     head = least_head(whole, config.block, builder, examples)
     direction = rating_direction(whole, config.block, builder, examples)

@@ -12,14 +12,14 @@ from typing import Any
 from pydantic import Field
 from tqdm import tqdm
 
-from autoj_reward.collect.intake import measured_queries
 from autoj_reward.config import Block
+from autoj_reward.data.filters import measured_queries
+from autoj_reward.data.labelled import JudgeData, data_path
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import JudgeData, data_path
+from autoj_reward.formats.criteria import Scenarios, load_scenarios
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
-from autoj_reward.scenarios import Registry, load_scenarios
 
 GIVEN_UP = ("rejecting", "peer_review")
 """Early scenarios that the authors removed (paper, Table 7)."""
@@ -75,7 +75,7 @@ def load(rows: ScenarioRows, data: JudgeData) -> Split:
     return Split((*parts.training, *extra), parts.validation, measured)
 
 
-def read_labelled(path: str, known: Registry) -> Rows[Labelled]:
+def read_labelled(path: str, known: Scenarios) -> Rows[Labelled]:
     """Rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
     Rows of a scenario that is none are named by line and left out. Raises InputError if the file

@@ -24,18 +24,21 @@ from sklearn.svm import LinearSVC
 from tqdm import tqdm
 
 from autoj_reward.config import Block
-from autoj_reward.evaluate.labelled import JudgeData
+from autoj_reward.data.labelled import JudgeData
 from autoj_reward.evaluate.statistics import Draws, Indices, Statistic, estimate_text, share
+from autoj_reward.formats.criteria import OTHER_SCENARIO
 from autoj_reward.io.files import text_digest
-from autoj_reward.scenarios.features import Features, opening_terms, whole_terms, words_of
-from autoj_reward.scenarios.linear import (
+from autoj_reward.models.scenarios import (
     Calibration,
     Classified,
+    Features,
     LinearClassifier,
     log_odds,
-    probabilities,
+    opening_terms,
+    softmax,
+    whole_terms,
+    words_of,
 )
-from autoj_reward.scenarios.registry import OTHERS
 from experiments.default_judge.scenario_data import Labelled, ScenarioRows, load
 
 THRESHOLDS = tuple(step / 100 for step in range(61))
@@ -160,7 +163,7 @@ def calibrate(scores: NDArray[np.float32], known: NDArray[np.intp]) -> Calibrati
     the highest likelihood of the best label's being right."""
 
     def loss(log_temperature: float) -> float:
-        chances = probabilities(scores, float(np.exp(log_temperature)))
+        chances = softmax(scores, float(np.exp(log_temperature)))
         return -float(np.log(chances[np.arange(len(known)), known] + 1e-12).mean())
 
     temperature = float(np.exp(minimize_scalar(loss, bounds=(-5, 3), method="bounded").x))
@@ -182,7 +185,7 @@ def threshold(
     everything = np.arange(len(truth))
 
     def reached(limit: float) -> float:
-        said = [b if c >= limit else OTHERS for b, c in zip(best, confidence, strict=True)]
+        said = [b if c >= limit else OTHER_SCENARIO for b, c in zip(best, confidence, strict=True)]
         return macro_f1(truth, said)(everything) or 0.0
 
     return max(THRESHOLDS, key=lambda limit: (reached(limit), -limit))

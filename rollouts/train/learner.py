@@ -17,10 +17,13 @@ from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
 from autoj_reward.trainer.prompts import ContextFields
-from autoj_reward.training.adapters import lora_config
-from autoj_reward.training.fine_tuning import half_precision, on_gpu
-from autoj_reward.training.run import accumulation
-from autoj_reward.training.tokenizer import set_own_pad
+from autoj_reward.training.common import (
+    accumulation,
+    half_precision,
+    lora_config,
+    on_gpu,
+    set_own_pad,
+)
 from autoj_reward.types import BadRow
 from rollouts.train.config import LearnerConfig, TrainConfig
 

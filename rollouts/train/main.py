@@ -18,7 +18,7 @@ from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
-from autoj_reward.training.run import log_to, require_fit
+from autoj_reward.training.common import log_to, require_fit
 from rollouts.plan import training_load
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import load_learner, named, require_arguments

@@ -14,7 +14,7 @@ from peft import LoraConfig, PeftModel, get_peft_model, inject_adapter_in_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from autoj_reward.training.adapters import linear_layers, lora_config
+from autoj_reward.training.common import linear_layers, lora_config
 from rollouts.train.config import LearnerConfig
 from rollouts.train.learner import lora
 

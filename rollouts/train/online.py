@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures, health_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
-from autoj_reward.training.checkpoints import train_on
+from autoj_reward.training.saving import train_on
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import Learner, arguments, load_policy, lora, model_options
 

@@ -25,7 +25,7 @@ from transformers import AutoModelForSequenceClassification, TrainerCallback
 from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.training.run import sharded
+from autoj_reward.training.common import sharded
 from rollouts.train.config import TrainConfig
 from rollouts.train.learner import Learner, arguments, load_policy, model_options
 from rollouts.train.one_base import on_one_base, save_value

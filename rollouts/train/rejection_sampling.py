@@ -29,7 +29,7 @@ from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_jsonl
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
-from autoj_reward.training.fine_tuning import half_precision, on_gpu
+from autoj_reward.training.common import half_precision, on_gpu
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train.chosen import training_rows
 from rollouts.train.config import LearnerConfig
@@ -125,7 +125,7 @@ def _train(
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    from autoj_reward.training.checkpoints import train_on
+    from autoj_reward.training.saving import train_on
 
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)

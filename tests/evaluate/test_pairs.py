@@ -16,8 +16,8 @@ from autoj_reward.evaluate.pair_metrics import JudgedPair
 from autoj_reward.evaluate.pairs import Pair, PairAnswer, read_pairs
 from autoj_reward.evaluate.results import load_result, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
+from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.io.checks import BadField
-from autoj_reward.scenarios.registry import load_scenarios
 from autoj_reward.types import Verdict
 from tests.evaluate_rows import autoj_verdicts, pair, released_scenarios, write
 

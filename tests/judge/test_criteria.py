@@ -10,13 +10,12 @@ import pytest
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.generative import criteria_of, with_criteria
 from autoj_reward.judge.make import judge_name
 from autoj_reward.models import context_asked
-from autoj_reward.scenarios import load_scenarios
-from autoj_reward.scenarios.features import HEAD, TAIL, words_of
-from autoj_reward.scenarios.rendering import criteria_text
+from autoj_reward.models.scenarios import HEAD_CHARS, TAIL_CHARS, words_of
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from tests.judge.test_reading import Shown
@@ -90,5 +89,5 @@ def test_a_format_that_shows_none_is_told_at_once(fmt: str) -> None:
 
 def test_a_long_query_costs_no_more() -> None:
     text = "write an email " * 500_000
-    assert len(" ".join(words_of(text))) <= 2 * (HEAD + TAIL)
+    assert len(" ".join(words_of(text))) <= 2 * (HEAD_CHARS + TAIL_CHARS)
     assert criteria_of(text) == criteria_of(EMAIL)

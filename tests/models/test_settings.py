@@ -177,8 +177,8 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
 def test_trainers_compute_in_the_half_precision_of_the_card(
     dtype: str, on: Device, bf16: bool, fp16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autoj_reward.training import fine_tuning
+    from autoj_reward.training import common
 
-    monkeypatch.setattr(fine_tuning, "on_gpu", lambda: on.kind == "cuda")
-    monkeypatch.setattr(fine_tuning, "device_here", lambda: on)
-    assert fine_tuning.half_precision(dtype) == {"bf16": bf16, "fp16": fp16}
+    monkeypatch.setattr(common, "on_gpu", lambda: on.kind == "cuda")
+    monkeypatch.setattr(common, "device_here", lambda: on)
+    assert common.half_precision(dtype) == {"bf16": bf16, "fp16": fp16}

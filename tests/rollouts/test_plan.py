@@ -126,7 +126,7 @@ def test_lora_counts_what_peft_makes() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from autoj_reward.capacity.memory import shape_of
-    from autoj_reward.training.adapters import lora_config
+    from autoj_reward.training.common import lora_config
 
     config = LlamaConfig(
         hidden_size=64,
@@ -203,12 +203,12 @@ def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_training_that_does_not_fit_is_named_at_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autoj_reward.training import run
+    from autoj_reward.training import common
     from rollouts.train.main import main as train
 
-    monkeypatch.setattr(run, "device_here", lambda: BIG)
+    monkeypatch.setattr(common, "device_here", lambda: BIG)
     sets = [f"output={tmp_path / 'run'}", "device_batch_size=32"]
     with pytest.raises(ConfigError, match=r"qwen2\.5-7b does not fit: a step takes .* of 1 GPUs"):
         train("grpo", str(CONFIGS / "trainers/grpo_7b.yaml"), sets)
     assert not (tmp_path / "run").exists()
-    run.require_fit(lambda: Training(find_shape("default"), 1, 512))
+    common.require_fit(lambda: Training(find_shape("default"), 1, 512))

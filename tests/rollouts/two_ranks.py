@@ -22,7 +22,7 @@ from accelerate.utils import DistributedType
 
 from autoj_reward.config import RewardConfig
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.training import checkpoints
+from autoj_reward.training import saving
 from rollouts.train import main as policies
 from rollouts.train import ppo
 
@@ -69,12 +69,14 @@ def run(what: str, config: dict[str, Any]) -> None:
     if what in ("judge", "scalar"):
         if what == "judge":
             from autoj_reward.training.judge.recipe import TrainJudgeConfig as Kind
-            from autoj_reward.training.judge.train import train
+            from autoj_reward.training.judge.train import train_judge as train
         else:
-            from autoj_reward.training.scalar.recipe import (  # type: ignore[assignment]
+            from autoj_reward.training.scalar.data import (  # type: ignore[assignment]
                 TrainScalarConfig as Kind,
             )
-            from autoj_reward.training.scalar.train import train  # type: ignore[assignment]
+            from autoj_reward.training.scalar.train import (  # type: ignore[assignment]
+                train_scalar as train,
+            )
         train(Kind.model_validate(config))
     else:
         path = Path(f"{config['output']}-{os.environ['RANK']}.json")
@@ -93,7 +95,7 @@ def main(work: str) -> None:
         as_on_gpus()
     setattr(policies, "beside_judge", scripted_judge)  # noqa: B010
     first: list[bool] = []
-    stopping(checkpoints._Listing, "on_save", first)
+    stopping(saving._Listing, "on_save", first)
     stopping(ppo._Checkpoints, "on_step_end", first)
     for what, config in json.loads(Path(work).read_text(encoding="utf-8")):
         first.append(True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from autoj_reward.training.checkpoints import last_checkpoint, train_on
+from autoj_reward.training.saving import last_checkpoint, train_on
 
 
 class Line(torch.nn.Module):

@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from autoj_reward.data.graded import GRADER, Graded, GradedData, GradedOutput
+from autoj_reward.data.labelled import JudgeData
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.graded import GRADER, Graded, GradedData, Output
-from autoj_reward.evaluate.labelled import JudgeData
-from autoj_reward.training.faults import FAULTS, echo, faulty
 from autoj_reward.training.groups import (
+    FAULTS,
     SPREAD,
     WORSE,
     GroupSampler,
     GroupsConfig,
     Ranked,
+    echo,
+    faulty,
     ranked_groups,
 )
-from autoj_reward.training.judge.losses import ranking_loss
+from autoj_reward.training.judge.trainer import ranking_loss
 
 TEXT = "The first step is easy. Then mix it well!\nAt last, bake for an hour. Enjoy your cake."
 
@@ -37,7 +39,9 @@ def outputs(seed: int, size: int = 60) -> Graded:
     found = []
     for n in range(size):
         words = rng.randint(5, 200)
-        found.append(Output(f"s{n}", "word " * words, min(0.0, words / 50 - 6 + rng.gauss(0, 2))))
+        found.append(
+            GradedOutput(f"s{n}", "word " * words, min(0.0, words / 50 - 6 + rng.gauss(0, 2)))
+        )
     return Graded("f", seed, f"Query {seed}?", tuple(found))
 
 
@@ -129,10 +133,10 @@ def test_faults(name: str) -> None:
     assert len(made) > 1 and TEXT not in made and all(text.strip() for text in made)
 
 
-@pytest.mark.parametrize("text", ["x", "No end", "?!", "a\nb", "ä" * 3000])
-@pytest.mark.parametrize("seed", range(12))
-def test_any_text_can_be_made_faulty(text: str, seed: int) -> None:
-    assert faulty("Why?", text, ["Another one."], random.Random(seed)).strip()
+@pytest.mark.parametrize("text", ["x", "No end", "?!", "a\nb", "ä" * 3000], ids=lambda t: t[:6])
+def test_any_text_can_be_made_faulty(text: str) -> None:
+    for seed in range(12):
+        assert faulty("Why?", text, ["Another one."], random.Random(seed)).strip()
 
 
 def test_a_loop_keeps_the_length_and_an_echo_says_the_query() -> None:

@@ -19,20 +19,26 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from autoj_reward.config import load_config
+from autoj_reward.data.graded import GradedData
+from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.evaluate.graded import GradedData
-from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.training.fine_tuning import LoraBlock, freeze_below, with_lora
+from autoj_reward.training.common import LoraBlock, freeze_below, with_lora
 from autoj_reward.training.judge.examples import schedule
-from autoj_reward.training.judge.losses import read_item
 from autoj_reward.training.judge.recipe import LossConfig, MixConfig, TrainJudgeConfig
-from autoj_reward.training.judge.targets import Item, ItemBuilder, Slot, Tree, shorten
-from autoj_reward.training.judge.train import train, training_arguments
-from autoj_reward.training.judge.trainer import Collator
-from autoj_reward.training.judge.tree import TokenTree, batch
+from autoj_reward.training.judge.targets import (
+    Example,
+    ExampleBuilder,
+    TokenTree,
+    Tree,
+    TreeSlot,
+    batch,
+    shorten,
+)
+from autoj_reward.training.judge.train import train_judge, training_arguments
+from autoj_reward.training.judge.trainer import Collator, read_losses
 from autoj_reward.types import JudgeInput, Verdict
 from tests.tiny import llama, saved
 
@@ -54,8 +60,8 @@ def folder(tiny: Any, smollm2: Any, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def builder(smollm2: Any) -> ItemBuilder:
-    return ItemBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, ALL)
+def builder(smollm2: Any) -> ExampleBuilder:
+    return ExampleBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, ALL)
 
 
 def path_to(tree: TokenTree, node: int) -> list[int]:
@@ -73,15 +79,6 @@ def test_a_tree_shares_what_its_paths_have_in_common() -> None:
     assert tree.add([5, 6, 8, 9]) == [0, 1, 3, 4]
     assert tree.add([5, 6, 8]) == [0, 1, 3]
     assert not tree.linear
-    assert tree.depths == [0, 1, 2, 2, 3]
-    assert tree.visible(6).int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0],
-        [1, 1, 0, 1, 1, 0],
-        [0, 0, 0, 0, 0, 1],
-    ]
 
 
 def test_trees_without_branches_need_no_mask_of_their_own() -> None:
@@ -93,10 +90,10 @@ def test_trees_without_branches_need_no_mask_of_their_own() -> None:
     assert made["input_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
 
 
-def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: ItemBuilder) -> None:
+def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: ExampleBuilder) -> None:
     items = [builder.rated(RATED), builder.compared(PAIR), builder.preferred(PAIR)]
     inputs = Collator(0)(items)
-    del inputs["items"], inputs["logits_to_keep"]
+    del inputs["examples"], inputs["logits_to_keep"]
     with torch.no_grad():
         together = tiny(**inputs).logits
         for row, tree in enumerate(tree for item in items for tree in item.trees):
@@ -106,7 +103,7 @@ def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: ItemBu
                 assert torch.allclose(alone, together[row, node], atol=1e-5)
 
 
-def test_what_a_rated_row_teaches(builder: ItemBuilder, smollm2: Any) -> None:
+def test_what_a_rated_row_teaches(builder: ExampleBuilder, smollm2: Any) -> None:
     item = builder.rated(RATED)
     [tree] = item.trees
     prompt = builder.tokens.ids(render(JudgeInput("single", "Why?", ("Because.",)), FORMAT))
@@ -144,14 +141,14 @@ def test_a_brief_critique_ends_in_the_same_rating(smollm2: Any) -> None:
     tokens = PromptTokenizer(smollm2, "chat")
     long = " ".join(f"Point {n} is made well." for n in range(30)) + " All in all, fair."
     row = Rated("f", 1, "Why?", "Because.", 4.0, long + "\n\nRating: [[4]]")
-    [tree] = ItemBuilder(tokens, FORMAT, ALL, brief=40).rated(row).trees
+    [tree] = ExampleBuilder(tokens, FORMAT, ALL, brief=40).rated(row).trees
     text = smollm2.decode([token for _, token in tree.text])
     assert text.startswith("Point 0 is made well. Point 1 ")
     assert text.endswith("well. All in all, fair.\n\nRating: [[4]]<|im_end|>")
     assert len(smollm2(text.partition("\n\n")[0]).input_ids) <= 40
 
 
-def test_the_direct_slot_alone_needs_no_judgement(builder: ItemBuilder) -> None:
+def test_the_direct_slot_alone_needs_no_judgement(builder: ExampleBuilder) -> None:
     [alone], [both] = builder.direct(RATED).trees, builder.rated(RATED).trees
     assert alone.tokens.linear and not (alone.text or alone.after)
     assert alone.direct and both.direct and alone.direct.labels == both.direct.labels
@@ -159,7 +156,7 @@ def test_the_direct_slot_alone_needs_no_judgement(builder: ItemBuilder) -> None:
     assert ends[0] == ends[1]
 
 
-def test_what_a_pair_teaches(builder: ItemBuilder, smollm2: Any) -> None:
+def test_what_a_pair_teaches(builder: ExampleBuilder, smollm2: Any) -> None:
     [tree] = builder.compared(PAIR).trees
     text = "So, the final decision is Response 2"
     assert smollm2.decode([token for _, token in tree.text]) == text + "<|im_end|>"
@@ -175,7 +172,7 @@ def _labelled(label: Verdict) -> Compared:
 
 
 def test_the_plain_recipe_is_one_path_and_reads_no_slot(smollm2: Any) -> None:
-    plain = ItemBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, LossConfig())
+    plain = ExampleBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, LossConfig())
     [tree] = plain.rated(RATED).trees
     assert tree.tokens.linear and not (tree.after or tree.direct)
 
@@ -194,12 +191,7 @@ def logits_of(rows: dict[int, dict[int, float]], size: int = 12) -> Any:
     return read
 
 
-SLOT = Slot(labels=((1,), (2,), (1, 10)), nodes={(): 0, (1,): 1})
-
-
-def test_labels_inside_longer_ones_keep_what_those_leave() -> None:
-    read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}})
-    assert SLOT.log_probs(read).exp().tolist() == pytest.approx([0.3, 0.3, 0.2], abs=1e-5)
+SLOT = TreeSlot(labels=((1,), (2,), (1, 10)), nodes={(): 0, (1,): 1})
 
 
 def test_losses_by_hand() -> None:
@@ -207,7 +199,7 @@ def test_losses_by_hand() -> None:
     read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}, 2: {3: 0.5}, 3: {4: 0.25}})
     losses = LossConfig(judgement=2, slot_direct=3, spread=1.0)
     scale = torch.tensor([1.0, 2.0, 3.0])
-    found = read_item(Item("rated", "f", 1, (tree,), 2.0), [read], losses, scale)
+    found = read_losses(Example("rated", "f", 1, (tree,), 2.0), [read], losses, scale)
     side = math.exp(-0.5)
     slot = -(side * math.log(0.3) + math.log(0.3) + side * math.log(0.2)) / (1 + 2 * side)
     text = -(math.log(0.5) + math.log(0.25)) / 2
@@ -224,8 +216,8 @@ def test_preference_loss_by_hand(target: float) -> None:
     worse = logits_of({0: {1: 0.9}, 1: {10: 0.0}})
     tree = Tree(TokenTree(), direct=SLOT)
     losses = LossConfig(preference=1, preference_scale=1.5)
-    item = Item("preferred", "f", 1, (tree, tree), target)
-    found = read_item(item, [better, worse], losses, torch.tensor([1.0, 2.0, 3.0]))
+    item = Example("preferred", "f", 1, (tree, tree), target)
+    found = read_losses(item, [better, worse], losses, torch.tensor([1.0, 2.0, 3.0]))
     win = 1 / (1 + math.exp(-1.5 * (found.expected["direct"][0] - found.expected["direct"][1])))
     assert win > 0.8
     by_hand = -target * math.log(win) - (1 - target) * math.log(1 - win)
@@ -235,14 +227,14 @@ def test_preference_loss_by_hand(target: float) -> None:
 def test_a_verdict_is_learned_among_the_labels() -> None:
     tree = Tree(TokenTree(), verdict=SLOT)
     read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}})
-    item = Item("compared", "f", 1, (tree,), 2)
-    found = read_item(item, [read], LossConfig(verdict=1), torch.tensor([1.0, 2.0, 3.0]))
+    item = Example("compared", "f", 1, (tree,), 2)
+    found = read_losses(item, [read], LossConfig(verdict=1), torch.tensor([1.0, 2.0, 3.0]))
     assert found.parts == {"verdict": pytest.approx(-math.log(0.2), abs=1e-4)}
 
 
 def test_an_epoch_shows_what_the_mix_says() -> None:
     items = {
-        part: [Item(part, "f", n, (), 0.0) for n in range(20)] for part in ("rated", "compared")
+        part: [Example(part, "f", n, (), 0.0) for n in range(20)] for part in ("rated", "compared")
     }
     order = schedule(items, MixConfig(rated=2, compared=0.25), epochs=3, seed=1)
     assert len(order) == 3 * (40 + 5)
@@ -303,7 +295,7 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
 
 @pytest.mark.training
 def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
-    record = train(load_config(TrainJudgeConfig, write(tmp_path, folder)))
+    record = train_judge(load_config(TrainJudgeConfig, write(tmp_path, folder)))
     out = tmp_path / "out"
     assert record["examples"]["training"].keys() == {"rated", "direct", "compared", "preferred"}
     assert record["examples"]["validation"].keys() == {"rated", "compared", "preferred"}
@@ -348,7 +340,7 @@ def test_graded_outputs_are_ordered(tmp_path: Path, folder: Path) -> None:
             "epochs": 3.0,
         }
     )
-    record = train(config)
+    record = train_judge(config)
     assert record["examples"]["training"].keys() >= {"ranked"}
     last = record["validation"]
     first = next(e for e in record["history"] if "eval_loss_ranking" in e)
@@ -367,7 +359,7 @@ def test_an_adapter_goes_on_from_a_block_up(tmp_path: Path, folder: Path) -> Non
 @pytest.mark.training
 def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> None:
     plain = {"lora": None, "losses": {}, "mix": {"rated": 1, "compared": 0}, "epochs": 6}
-    record = train(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
+    record = train_judge(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
     losses = [entry["loss/judgement"] for entry in record["history"] if "loss/judgement" in entry]
     assert losses[-1] < losses[0] - 0.5
     assert record["left_out"] == {"rated.jsonl": 12}  # rows without a judgement teach it nothing
@@ -385,7 +377,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, folder: Path) ->
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for path in (whole, killed):
         path.mkdir()
-    train(load_config(TrainJudgeConfig, write(whole, folder)))
+    train_judge(load_config(TrainJudgeConfig, write(whole, folder)))
     config = write(killed, folder)
     command = [sys.executable, "-m", "autoj_reward.cli", "train", "judge", "--config", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -415,35 +407,29 @@ def test_bad_rows_are_left_out_and_counted_or_stop_the_run(
     (tmp_path / "measure.jsonl").write_text(json.dumps(measure[0]), encoding="utf-8")
     sets = ["max_length=512", "data.exclude=[measure.jsonl]"]
     with pytest.raises(InputError) as caught:
-        train(load_config(TrainJudgeConfig, path, [*sets, "bad_rows=stop"]))
+        train_judge(load_config(TrainJudgeConfig, path, [*sets, "bad_rows=stop"]))
     assert "3 rows cannot be trained on" in str(caught.value)
     assert "rated.jsonl:2: field 'rating': 12 is no rating" in str(caught.value)
     assert not list((tmp_path / "out").glob("checkpoint-*"))
     (tmp_path / "out/config.json").unlink()
-    record = train(load_config(TrainJudgeConfig, path, sets))
+    record = train_judge(load_config(TrainJudgeConfig, path, sets))
     assert record["left_out"] == {"rated.jsonl": 3}
     said = capsys.readouterr().err
     for part in ("rated.jsonl:2", "rated.jsonl:3: 7", "rated.jsonl:4: its query", "max_length"):
         assert part in said
 
 
-def test_nothing_to_train_on(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(InputError, match="no row is left to train on"):
-        train(load_config(TrainJudgeConfig, write(tmp_path, folder, max_length=64)))
-
-
 def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
     path = write(tmp_path, folder, max_length=64)
-    with pytest.raises(InputError):
-        train(load_config(TrainJudgeConfig, path))
+    with pytest.raises(InputError, match="no row is left to train on"):
+        train_judge(load_config(TrainJudgeConfig, path))
     with pytest.raises(ConfigError, match="holds a run of another config"):
-        train(load_config(TrainJudgeConfig, path, ["seed=3"]))
+        train_judge(load_config(TrainJudgeConfig, path, ["seed=3"]))
 
 
 @pytest.mark.parametrize(
     ("sets", "said"),
     [
-        (["batch_size=6", "device_batch_size=4"], "no multiple of device_batch_size 4"),
         (["attention=flash_attention_2", "losses.slot_direct=1"], "set attention to sdpa"),
         (["attention=flash_attention_2", "losses={slot_after: 1}"], "set attention to sdpa"),
         (["attention=flash_attention_2", "losses={verdict: 1}"], "set attention to sdpa"),
@@ -453,15 +439,6 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
 def test_recipes_that_cannot_be(tmp_path: Path, sets: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_config(TrainJudgeConfig, write(tmp_path, tmp_path), sets)
-
-
-def test_the_batch_is_shared_out_over_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = load_config(TrainJudgeConfig, write(tmp_path, tmp_path), ["batch_size=64"])
-    monkeypatch.setenv("WORLD_SIZE", "5")
-    with pytest.raises(ConfigError, match="no multiple of 5 processes"):
-        training_arguments(config, 100, validate=False)
 
 
 def test_the_papers_recipe() -> None:

@@ -20,13 +20,21 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from autoj_reward.cli.main import main
 from autoj_reward.config import load_config
+from autoj_reward.data.graded import GRADER
 from autoj_reward.errors import ConfigError, InputError, ModelError
-from autoj_reward.evaluate.graded import GRADER
 from autoj_reward.models import built_in
-from autoj_reward.training.scalar.pairs import Preference, load_tokenizer, read_preferences
-from autoj_reward.training.scalar.recipe import TrainScalarConfig
-from autoj_reward.training.scalar.train import reward_arguments, train
-from autoj_reward.training.scalar.validation import rewards, rewards_of, validate
+from autoj_reward.training.scalar.data import (
+    ChosenPair,
+    TrainScalarConfig,
+    load_tokenizer,
+    read_chosen_pairs,
+)
+from autoj_reward.training.scalar.train import (
+    reward_arguments,
+    rewards_of,
+    train_scalar,
+    validate,
+)
 
 CHAT = "query {n}", "good answer {n}", "bad {n}"
 
@@ -70,12 +78,12 @@ def loaded(path: str, *sets: str) -> TrainScalarConfig:
 @pytest.fixture(scope="module")
 def trained(policy: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("trained")
-    return folder, train(loaded(write(folder, policy)), "the command")
+    return folder, train_scalar(loaded(write(folder, policy)), "the command")
 
 
 def test_pairs_are_split_by_query_and_ties_counted(small: str, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(small)
-    found = read_preferences(loaded(write(tmp_path, small)), tokenizer)
+    found = read_chosen_pairs(loaded(write(tmp_path, small)), tokenizer)
     assert found.ties == {"pairs.jsonl": 4}
     assert len(found.training) + len(found.validation) == 16
     assert found.training and found.validation and not found.bad
@@ -110,7 +118,7 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair_too(small: str, tmp_path: 
     data = {"folder": str(tmp_path), "graded": {"folder": ".", "test": 0, "validation": 0}}
     path = write(tmp_path, small, data=data, groups={"files": ["groups.jsonl"]})
     tokenizer = load_tokenizer(small)
-    found = read_preferences(loaded(path), tokenizer)
+    found = read_chosen_pairs(loaded(path), tokenizer)
     assert [pair.query for pair in found.training] == ["Q 3", "Q 1", "Q 2"]
     three, one, _ = (
         [tokenizer.decode(ids) for ids in (pair.chosen_ids, pair.rejected_ids)]
@@ -126,7 +134,7 @@ def test_control_tokens_in_a_response_stay_text(small: str, tmp_path: Path) -> N
         {"query": "q", "response_1": "a<|im_end|>", "response_2": "b", "label": 0},
     ]
     tokenizer = load_tokenizer(small)
-    found = read_preferences(loaded(write(tmp_path, small, rows), "data.held_out=0"), tokenizer)
+    found = read_chosen_pairs(loaded(write(tmp_path, small, rows), "data.held_out=0"), tokenizer)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert found.training[-1].chosen_ids.count(end) == found.training[-1].rejected_ids.count(end)
 
@@ -139,16 +147,16 @@ def test_bad_rows_are_named_or_stop_the_run(small: str, tmp_path: Path) -> None:
     path = write(tmp_path, small, rows)
     (tmp_path / "measure.jsonl").write_text(json.dumps(measured), encoding="utf-8")
     sets = ["data.exclude=[measure.jsonl]"]
-    found = read_preferences(loaded(path, *sets), load_tokenizer(small))
+    found = read_chosen_pairs(loaded(path, *sets), load_tokenizer(small))
     said = "\n".join(map(str, found.bad))
     for part in ("pairs.jsonl:3: field 'label': 7", "pairs.jsonl:2: its query", "pairs.jsonl:4: "):
         assert part in said
     assert "max_length is 128" in said
     assert found.counts()["bad_left_out"] == {"pairs.jsonl": 3}
     with pytest.raises(InputError, match="3 rows cannot be trained on"):
-        read_preferences(loaded(path, *sets, "bad_rows=stop"), load_tokenizer(small))
+        read_chosen_pairs(loaded(path, *sets, "bad_rows=stop"), load_tokenizer(small))
     with pytest.raises(InputError, match="no pair is left to train on"):
-        read_preferences(
+        read_chosen_pairs(
             loaded(path, "max_length=64", "data.exclude=[pairs.jsonl]"),
             load_tokenizer(small),
         )
@@ -158,22 +166,22 @@ def test_margins_come_from_the_rows(small: str, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(small)
     path = write(tmp_path, small)
     with pytest.raises(InputError, match="has a field margin"):
-        read_preferences(loaded(path, "margin=true"), tokenizer)
+        read_chosen_pairs(loaded(path, "margin=true"), tokenizer)
     rows = [row | {"margin": n / 2} for n, row in enumerate(pair_rows())]
     del rows[3]["margin"]
     rows[4]["margin"] = -1
     path = write(tmp_path, small, rows)
-    found = read_preferences(loaded(path, "margin=true", "data.held_out=0"), tokenizer)
+    found = read_chosen_pairs(loaded(path, "margin=true", "data.held_out=0"), tokenizer)
     margins = {pair.query: pair.margin for pair in found.training}
     assert margins["query 2"] == 1.0 and margins["query 3"] == 0.0
     assert ["field 'margin'" in str(row) for row in found.bad] == [True]
-    ignored = read_preferences(loaded(path, "data.held_out=0"), tokenizer)
+    ignored = read_chosen_pairs(loaded(path, "data.held_out=0"), tokenizer)
     assert {pair.margin for pair in ignored.training} == {0.0} and not ignored.bad
 
 
 def test_readings_by_hand() -> None:
     pairs = [
-        Preference(q, [1], [2], 0.0, extra) for q, extra in zip("aabc", (5, -1, 0, 2), strict=True)
+        ChosenPair(q, [1], [2], 0.0, extra) for q, extra in zip("aabc", (5, -1, 0, 2), strict=True)
     ]
     found = validate(np.array([1.0, 0, 2, 3]), np.array([0.0, 1, 2, 1]), pairs)
     assert found.accuracy.value == 2.5 / 4
@@ -223,7 +231,7 @@ def test_what_is_saved_is_what_was_measured(
 
     folder, record = trained
     out = folder / "out"
-    pairs = read_preferences(loaded(str(folder / "run.yaml")), load_tokenizer(policy)).validation
+    pairs = read_chosen_pairs(loaded(str(folder / "run.yaml")), load_tokenizer(policy)).validation
     merged = AutoModelForSequenceClassification.from_pretrained(out / "scalar")
     tokenizer = AutoTokenizer.from_pretrained(out / "scalar")
     assert merged.config.num_labels == 1
@@ -240,18 +248,6 @@ def test_what_is_saved_is_what_was_measured(
     assert again.loss == pytest.approx(measured.loss, abs=1e-5)
     assert again.margin.value == pytest.approx(measured.margin.value, abs=1e-5)
     assert again.accuracy == measured.accuracy
-
-
-@pytest.mark.training
-def test_rewards_do_not_depend_on_the_batch(
-    trained: tuple[Path, dict[str, Any]], policy: str
-) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained(trained[0] / "out/scalar")
-    rows = [[5, 6, 7, 8], [9], [10, 11]]
-    together = rewards(model, rows, model.config.pad_token_id, 3)
-    with torch.no_grad():
-        alone = [model(torch.tensor([row])).logits.item() for row in rows]
-    assert together == pytest.approx(alone, abs=1e-5)
 
 
 @pytest.mark.training
@@ -322,7 +318,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(
 def test_a_run_that_stops_early_is_the_first_part_of_the_whole(
     trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
 ) -> None:
-    record = train(loaded(write(tmp_path, policy, stop_after=1)))
+    record = train_scalar(loaded(write(tmp_path, policy, stop_after=1)))
     [own], known = (
         [entry for entry in r["history"] if "eval_loss" in entry] for r in (record, trained[1])
     )
@@ -334,7 +330,7 @@ def test_a_run_that_stops_early_is_the_first_part_of_the_whole(
 def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> None:
     rows = [row | {"margin": 0.5} for row in pair_rows()]
     path = write(tmp_path, policy, rows, lora=None, margin=True, center=0.01, epochs=8)
-    record = train(loaded(path))
+    record = train_scalar(loaded(path))
     losses = [entry["loss"] for entry in record["history"] if "loss" in entry]
     assert losses[-1] < losses[0] - 0.2
     out = tmp_path / "out"
@@ -343,7 +339,7 @@ def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> No
     base = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1)
     own, other = (m.model.layers[0].mlp.up_proj.weight for m in (model, base))
     assert not torch.equal(own, other)
-    pairs = read_preferences(loaded(path), load_tokenizer(policy)).validation
+    pairs = read_chosen_pairs(loaded(path), load_tokenizer(policy)).validation
     again = validate(*rewards_of(model, pairs, model.config.pad_token_id, 2), pairs)
     assert again.loss == pytest.approx(record["validation"].loss, abs=1e-5)
 
@@ -356,7 +352,6 @@ def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> No
         (["data.rated=[x.jsonl]"], "learns from pairs: name data.compared"),
         (["data.compared=[]"], "data.compared names no file"),
         (["center=-1"], "center"),
-        (["loses=1"], "unknown key 'loses'"),
     ],
     ids=str,
 )

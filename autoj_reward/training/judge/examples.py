@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from autoj_reward.errors import InputError, InputRejected
-from autoj_reward.evaluate.labelled import (
+from autoj_reward.data.labelled import (
     Compared,
     Rated,
     data_path,
@@ -21,61 +20,64 @@ from autoj_reward.evaluate.labelled import (
     read_rated,
     swapped,
 )
-from autoj_reward.training.fine_tuning import refuse_bad
+from autoj_reward.errors import InputError, InputRejected
+from autoj_reward.training.common import refuse_bad
 from autoj_reward.training.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig
-from autoj_reward.training.judge.targets import Item, ItemBuilder
+from autoj_reward.training.judge.targets import Example, ExampleBuilder
 from autoj_reward.types import BadRow
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Items by part (`rated`, `direct`, `compared`, `preferred`, `ranked`), and rows left out."""
+    """Examples of a run by part: `rated`, `direct`, `compared`, `preferred` and `ranked`."""
 
-    training: dict[str, list[Item]]
-    validation: dict[str, list[Item]]
+    training: dict[str, list[Example]]
+    validation: dict[str, list[Example]]
     bad: tuple[BadRow, ...]
+    """Rows left out."""
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Number of items by split and part."""
+        """Count examples by split and part."""
         splits = {"training": self.training, "validation": self.validation}
         return {
-            name: {part: len(items) for part, items in parts.items()}
+            name: {part: len(examples) for part, examples in parts.items()}
             for name, parts in splits.items()
         }
 
 
-def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
-    """Read every file of the config and make its items; validation is split off by query.
+def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples:
+    """Read every file of the config and make its examples; validation is split off by query.
 
     Raises InputError with the first rows, if any is bad and the config says to stop, or if
     nothing is left to train on.
     """
-    rated, compared, bad = read_rows(config, builder)
-    splits: tuple[dict[str, list[Item]], dict[str, list[Item]]] = ({}, {})
+    rated, compared, bad = read_labelled(config, builder)
+    splits: tuple[dict[str, list[Example]], dict[str, list[Example]]] = ({}, {})
 
     def make(
         part: str,
         row: Rated | Compared | Ranked,
-        build: Callable[[], Item],
+        build: Callable[[], Example],
         held: bool | None = None,
     ) -> None:
         try:
             if row.query in measured:
                 raise InputRejected("its query is among those of data.exclude, which measure")
-            item = build()
-            if item.tokens > config.max_length:
+            example = build()
+            if example.tokens > config.max_length:
                 raise InputRejected(
-                    f"{item.tokens} tokens as a {part} example, max_length is {config.max_length}"
+                    f"{example.tokens} tokens as a {part} example, "
+                    f"max_length is {config.max_length}"
                 )
-            if not any(tree.read for tree in item.trees):
+            if not any(tree.read for tree in example.trees):
                 raise InputRejected("no judgement to learn from, and the losses read no slot")
         except InputRejected as error:
             bad[row.source, row.line] = BadRow(row.source, row.line, "", str(error))
             return
         if held is None:
             held = is_held_out(row.query, config.data.held_out)
-        splits[held].setdefault(part, []).append(item)
+        splits[held].setdefault(part, []).append(example)
 
     measured = excluded_queries(config.data, builder.format)
     for row in tqdm(rated, desc="rated rows", disable=None):
@@ -99,10 +101,10 @@ def make_examples(config: TrainJudgeConfig, builder: ItemBuilder) -> Examples:
     return Examples(splits[0], splits[1], found)
 
 
-def read_rows(
-    config: TrainJudgeConfig, builder: ItemBuilder
+def read_labelled(
+    config: TrainJudgeConfig, builder: ExampleBuilder
 ) -> tuple[list[Rated], list[Compared], dict[tuple[str, int], BadRow]]:
-    """All well-formed rows, and the malformed ones by source and line."""
+    """Read all well-formed rows, and the malformed ones by source and line."""
     rated: list[Rated] = []
     compared: list[Compared] = []
     bad: dict[tuple[str, int], BadRow] = {}
@@ -117,14 +119,16 @@ def read_rows(
     return rated, compared, bad
 
 
-def schedule(items: dict[str, list[Item]], mix: MixConfig, epochs: float, seed: int) -> list[Item]:
-    """Every item of a run in the order it is shown: each epoch is drawn and shuffled anew."""
+def schedule(
+    examples: dict[str, list[Example]], mix: MixConfig, epochs: float, seed: int
+) -> list[Example]:
+    """Order the examples of a run as they are shown: each epoch is drawn and shuffled anew."""
     rng = random.Random(seed)
     shares = mix.model_dump()
-    order: list[Item] = []
+    order: list[Example] = []
     for epoch in range(math.ceil(epochs)):
-        shown: list[Item] = []
-        for part, own in items.items():
+        shown: list[Example] = []
+        for part, own in examples.items():
             whole, rest = divmod(shares[part], 1)
             shown += own * int(whole) + rng.sample(own, round(rest * len(own)))
         rng.shuffle(shown)
@@ -133,5 +137,5 @@ def schedule(items: dict[str, list[Item]], mix: MixConfig, epochs: float, seed: 
 
 
 def bad_by_source(bad: Sequence[BadRow]) -> dict[str, int]:
-    """How many rows of each file were left out."""
+    """Count the rows of each file that were left out."""
     return dict(Counter(row.file for row in bad))

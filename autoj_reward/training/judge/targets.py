@@ -1,4 +1,4 @@
-"""What a judge learns from one row: a token tree, and what the losses read from its logits.
+"""Examples that a judge learns from: token trees, and the slots that the losses read from logits.
 
 `rated`: the judgement's own tokens (cross entropy, as in the paper), and the rating read at the
 slot after the judgement and at a slot right after the prompt. `direct`: the latter alone.
@@ -17,36 +17,103 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import slot_tokens
-from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.formats.read import Written
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.groups import Ranked
 from autoj_reward.training.judge.recipe import LossConfig
-from autoj_reward.training.judge.tree import TokenTree
 from autoj_reward.types import JudgeInput, Verdict
 
 SENTENCE = re.compile(r"(?<=[.!?])(?<!\b\d\.)\s+|\n+")
 Logits = Callable[[list[int]], Tensor]
-"""Nodes to what the model says after each: float [nodes, vocabulary]."""
+"""Maps nodes to the logits after each: float [nodes, vocabulary]."""
+
+
+@dataclass(slots=True)
+class TokenTree:
+    """Several continuations of one prompt as one sequence, computed once.
+
+    A critique, the rating slot right after the prompt and the slot after the critique all continue
+    the same prompt. Their tokens form a tree: each token sees its ancestors and nothing else, and
+    its position is its depth, so the model computes exactly what it would for each path alone.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    """Tokens in the order they were added."""
+    parents: list[int] = field(default_factory=list)
+    """parents[i] < i is the token before i, -1 for none."""
+    depths: list[int] = field(default_factory=list)
+    _children: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, path: Sequence[int]) -> list[int]:
+        """Add a path from the root and return its nodes; a shared prefix is not repeated."""
+        nodes = []
+        parent = -1
+        for depth, token in enumerate(path):
+            node = self._children.get((parent, token))
+            if node is None:
+                node = len(self.ids)
+                self._children[parent, token] = node
+                self.ids.append(token)
+                self.parents.append(parent)
+                self.depths.append(depth)
+            nodes.append(node)
+            parent = node
+        return nodes
+
+    @property
+    def linear(self) -> bool:
+        """Whether the tree is one path, so that a plain causal mask does."""
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+    def visible(self, size: int) -> Tensor:
+        """Return bool [size, size]: row i marks the tokens that i sees, itself included.
+
+        Rows of padding beyond the tree see themselves alone.
+        """
+        rows = torch.eye(size, dtype=torch.bool)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                rows[node] |= rows[parent]
+        return rows
+
+
+def batch(trees: Sequence[TokenTree], pad: int) -> dict[str, Tensor]:
+    """Make model inputs of right-padded trees, int64 [trees, longest].
+
+    The mask is bool [trees, 1, longest, longest] if any tree branches, else int64
+    [trees, longest], which every attention implementation takes.
+    """
+    size = max(len(tree.ids) for tree in trees)
+    ids = torch.full((len(trees), size), pad)
+    positions = torch.zeros(len(trees), size, dtype=torch.long)
+    lengths = torch.zeros(len(trees), size, dtype=torch.long)
+    for row, tree in enumerate(trees):
+        n = len(tree.ids)
+        ids[row, :n] = torch.tensor(tree.ids)
+        positions[row, :n] = torch.tensor(tree.depths)
+        lengths[row, :n] = 1
+    mask = lengths
+    if not all(tree.linear for tree in trees):
+        mask = torch.stack([tree.visible(size) for tree in trees])[:, None]
+    return {"input_ids": ids, "position_ids": positions, "attention_mask": mask}
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """A verdict slot in a tree.
-
-    labels: token ids of each label after the slot. nodes: for every proper prefix of a label, the
-    node whose next-token distribution is read there.
-    """
+class TreeSlot:
+    """A verdict slot in a tree."""
 
     labels: tuple[tuple[int, ...], ...]
+    """Token ids of each label after the slot."""
     nodes: dict[tuple[int, ...], int]
+    """For every proper prefix of a label, the node whose next-token distribution is read there."""
 
     def log_probs(self, logits: Logits) -> Tensor:
-        """Natural log-probability of each label, float [labels]; not renormalised."""
+        """Return the natural log-probability of each label, float [labels]; not renormalised."""
         read = logits(list(self.nodes.values())).float().log_softmax(-1)
         at = dict(zip(self.nodes, read, strict=True))
         found = []
@@ -62,44 +129,45 @@ class Slot:
 
 @dataclass(slots=True)
 class Tree:
-    """One prompt with its continuations. text: nodes that are followed by text[node]."""
+    """One prompt with its continuations."""
 
     tokens: TokenTree
     text: list[tuple[int, int]] = field(default_factory=list)
-    after: Slot | None = None
-    direct: Slot | None = None
-    verdict: Slot | None = None
+    """Nodes of the output, each with the token that is to follow."""
+    after: TreeSlot | None = None
+    direct: TreeSlot | None = None
+    verdict: TreeSlot | None = None
 
     @property
     def read(self) -> set[int]:
-        """Nodes whose logits a loss needs."""
+        """The nodes whose logits a loss needs."""
         slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
         return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One training example. part: rated, direct, compared, preferred (with two trees) or ranked.
-
-    target: the reference rating, the index of the verdict among the format's, or 1 / 0.5 / 0 for
-    the first response being better, tied or worse. scores: of a ranked item's trees.
-    """
+class Example:
+    """One training example."""
 
     part: str
+    """`rated`, `direct`, `compared`, `preferred` (with two trees) or `ranked`."""
     source: str
     line: int
     trees: tuple[Tree, ...]
     target: float = 0.0
+    """The reference rating, the index of the verdict among the format's, or 1 / 0.5 / 0 for the
+    first response being better, tied or worse."""
     scores: tuple[float, ...] = ()
+    """Graded scores of the trees of a ranked example."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of the longest tree path."""
+        """The tokens of the longest tree path."""
         return max(max(tree.tokens.depths) + 1 for tree in self.trees)
 
 
-class ItemBuilder:
-    """Makes items of rows, with the tokenizer and format the judge will be served with."""
+class ExampleBuilder:
+    """Makes examples of rows, with the tokenizer and format the judge will be served with."""
 
     def __init__(
         self,
@@ -114,8 +182,8 @@ class ItemBuilder:
         self.brief = brief
         self.scale = torch.tensor([fmt.scale.value(label) for label in fmt.scale.labels])
 
-    def rated(self, row: Rated) -> Item:
-        """A rated response with its judgement, where the row has one."""
+    def rated(self, row: Rated) -> Example:
+        """Make the example of a rated response, with its judgement where the row has one."""
         tree, prepared = self._tree(JudgeInput("single", row.query, (row.response,)))
         if row.judgement:
             text = row.judgement
@@ -131,17 +199,20 @@ class ItemBuilder:
                 tree.after = self._rating_slot(tree, prepared, own, parsed.opened, opening)
         if self.losses.slot_direct:
             tree.direct = self._direct(tree, prepared)
-        return Item("rated", row.source, row.line, (tree,), row.rating)
+        return Example("rated", row.source, row.line, (tree,), row.rating)
 
-    def direct(self, row: Rated) -> Item:
-        """A rated response at the slot right after the prompt alone."""
+    def direct(self, row: Rated) -> Example:
+        """Make the example of a rated response at the slot right after the prompt alone."""
         tree, prepared = self._tree(JudgeInput("single", row.query, (row.response,)))
         tree.direct = self._direct(tree, prepared)
-        return Item("direct", row.source, row.line, (tree,), row.rating)
+        return Example("direct", row.source, row.line, (tree,), row.rating)
 
-    def compared(self, row: Compared) -> Item:
-        """A pair in the order of the row. Without a judgement the output is the decision only,
-        in the words that the format uses to force one."""
+    def compared(self, row: Compared) -> Example:
+        """Make the example of a pair in the order of the row.
+
+        Without a judgement the output is the decision only, in the words that the format uses to
+        force one.
+        """
         fmt = self.format.pairwise
         assert fmt is not None  # the reader refused a format without
         tree, prepared = self._tree(JudgeInput("pairwise", row.query, row.responses))
@@ -160,18 +231,18 @@ class ItemBuilder:
                 list(canonical.values()),
             )
         target = list(canonical).index(row.label)
-        return Item("compared", row.source, row.line, (tree,), target)
+        return Example("compared", row.source, row.line, (tree,), target)
 
-    def preferred(self, row: Compared) -> Item:
-        """The two responses of a pair, each alone before the direct rating slot."""
+    def preferred(self, row: Compared) -> Example:
+        """Make the example of a pair's responses, each alone before the direct rating slot."""
         target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
         trees = self._alone(row.query, row.responses)
-        return Item("preferred", row.source, row.line, trees, target)
+        return Example("preferred", row.source, row.line, trees, target)
 
-    def ranked(self, row: Ranked) -> Item:
-        """The responses of a group, each alone before the direct rating slot."""
+    def ranked(self, row: Ranked) -> Example:
+        """Make the example of a group's responses, each alone before the direct rating slot."""
         trees = self._alone(row.query, row.responses)
-        return Item("ranked", row.source, row.line, trees, scores=row.scores)
+        return Example("ranked", row.source, row.line, trees, scores=row.scores)
 
     def _alone(self, query: str, responses: Sequence[str]) -> tuple[Tree, ...]:
         trees = []
@@ -182,11 +253,11 @@ class ItemBuilder:
         return tuple(trees)
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Count the tokens of a text."""
         return len(self.tokens.continuation(text))
 
-    def _tree(self, item: JudgeInput) -> tuple[Tree, Prepared]:
-        ids = self.tokens.ids(render(item, self.format))
+    def _tree(self, asked: JudgeInput) -> tuple[Tree, Prepared]:
+        ids = self.tokens.ids(render(asked, self.format))
         tree = TokenTree()
         tree.add(ids)
         return Tree(tree), Prepared((), tuple(ids))
@@ -199,13 +270,13 @@ class ItemBuilder:
         tree.text = list(zip(nodes, [*ids, end], strict=True))
         return Generation(text, tuple(ids))
 
-    def _direct(self, tree: Tree, prepared: Prepared) -> Slot:
+    def _direct(self, tree: Tree, prepared: Prepared) -> TreeSlot:
         force = self.format.protocol("single").force.lstrip()
         return self._rating_slot(tree, prepared, Generation(""), 0, force)
 
     def _rating_slot(
         self, tree: Tree, prepared: Prepared, own: Generation, keep: int, opening: str
-    ) -> Slot:
+    ) -> TreeSlot:
         return self._slot(tree, prepared, own, keep, opening, self.format.scale.labels)
 
     def _slot(
@@ -216,15 +287,15 @@ class ItemBuilder:
         keep: int,
         opening: str,
         labels: Sequence[str],
-    ) -> Slot:
+    ) -> TreeSlot:
         context, spelled = slot_tokens(self.tokens, prepared, own, keep, opening, labels)
         prefixes = {ids[:n] for ids in spelled.values() for n in range(len(ids))}
         nodes = {p: tree.tokens.add([*context, *p])[-1] for p in sorted(prefixes)}
-        return Slot(tuple(spelled.values()), nodes)
+        return TreeSlot(tuple(spelled.values()), nodes)
 
 
 def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
-    """The first sentences of a critique that fit `limit` tokens together with its last sentence.
+    """Keep the first sentences of a critique that fit `limit` tokens together with its last one.
 
     Whole if it fits; at least the last sentence otherwise. What divides the critique from its
     verdict stays as it is.

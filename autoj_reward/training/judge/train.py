@@ -23,25 +23,23 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import format_and_wrapper, resolve
-from autoj_reward.training.adapters import merge_adapter
-from autoj_reward.training.fine_tuning import (
+from autoj_reward.training.common import (
     LoraBlock,
     claim_output,
     common_arguments,
     freeze_below,
+    log_to,
     memory_load,
     on_gpu,
-    save_weights,
+    require_fit,
     weights_dtype,
     with_lora,
-    write_record,
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
-from autoj_reward.training.run import log_to, require_fit
 
 
-def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
-    """Run a training to its end, or go on with one that was cut short; returns `training.json`.
+def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
+    """Run a training to its end, or go on with one that was cut short; return `training.json`.
 
     Raises InputError for data that cannot be trained on, ConfigError for an output folder that
     holds a run of another config.
@@ -49,10 +47,15 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     from peft.helpers import disable_input_dtype_casting
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-    from autoj_reward.training.checkpoints import train_on
     from autoj_reward.training.judge.examples import bad_by_source, make_examples, schedule
-    from autoj_reward.training.judge.targets import ItemBuilder
+    from autoj_reward.training.judge.targets import ExampleBuilder
     from autoj_reward.training.judge.trainer import Collator, JudgeTrainer
+    from autoj_reward.training.saving import (
+        merge_adapter,
+        save_weights,
+        train_on,
+        write_record,
+    )
 
     started = time.monotonic()
     require_fit(lambda: memory_load(config, sequences_of(config)))
@@ -67,7 +70,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     source = resolve(judge)
     fmt_name, wrapper = format_and_wrapper(judge)
     tokenizer = AutoTokenizer.from_pretrained(source.path, revision=config.revision)
-    builder = ItemBuilder(
+    builder = ExampleBuilder(
         PromptTokenizer(tokenizer, wrapper), load_format(fmt_name), config.losses, config.brief
     )
     examples = make_examples(config, builder)
@@ -92,9 +95,9 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
         args=arguments,
         train_dataset=shown,
         eval_dataset=[
-            item
+            example
             for part in examples.validation.values()
-            for item in part[: config.validation_items]
+            for example in part[: config.validation_items]
         ],
         data_collator=Collator(tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
@@ -123,7 +126,7 @@ def train(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
 
 
 def training_arguments(config: TrainJudgeConfig, examples: int, validate: bool) -> Any:
-    """The Trainer's arguments for a run that shows that many examples."""
+    """Return the Trainer's arguments for a run that shows that many examples."""
     from transformers import TrainingArguments
 
     steps = math.ceil(examples / config.batch_size)

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer with the judge's losses."""
+"""The losses of a judge's examples, and the Hugging Face Trainer with them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,95 @@ from typing import Any
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import Trainer, TrainerControl
 
 from autoj_reward.evaluate.selection_metrics import WithinQuery, mean_orders
-from autoj_reward.training.judge.losses import Reading, read_item
 from autoj_reward.training.judge.recipe import LossConfig
-from autoj_reward.training.judge.targets import Item, Logits
-from autoj_reward.training.judge.tree import batch
+from autoj_reward.training.judge.targets import Example, Logits, batch
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleLosses:
+    """Losses and readings of one example."""
+
+    loss: Tensor
+    """The weighted sum of the parts."""
+    parts: dict[str, float]
+    expected: dict[str, tuple[float, ...]]
+    """Expected ratings or label probabilities, by slot."""
+
+
+def read_losses(
+    example: Example, logits: Sequence[Logits], losses: LossConfig, scale: Tensor
+) -> ExampleLosses:
+    """Compute the losses of an example; logits: one reader for each of its trees."""
+    parts: dict[str, Tensor] = {}
+    expected: dict[str, tuple[float, ...]] = {}
+    [first, *_] = example.trees
+    if first.text:
+        at = logits[0]([node for node, _ in first.text]).float()
+        wanted = torch.tensor([token for _, token in first.text], device=at.device)
+        parts["judgement"] = F.cross_entropy(at, wanted)
+    if example.part in ("preferred", "ranked"):
+        slots = [(tree.direct, read) for tree, read in zip(example.trees, logits, strict=True)]
+        means = torch.stack([_mean(slot.log_probs(read), scale) for slot, read in slots if slot])
+        if example.part == "ranked":
+            scores = torch.tensor(example.scores, device=means.device)
+            parts["ranking"] = ranking_loss(means, scores, losses.preference_scale)
+        else:
+            logit = (means[0] - means[1]) * losses.preference_scale
+            target = torch.tensor(example.target, device=logit.device)
+            parts["preference"] = F.binary_cross_entropy_with_logits(logit, target)
+        expected["direct"] = tuple(means.tolist())
+    else:
+        curve = torch.exp(-0.5 * ((scale - example.target) / losses.spread) ** 2)
+        for name, slot in (("after", first.after), ("direct", first.direct)):
+            if slot:
+                log_p = slot.log_probs(logits[0])
+                parts[f"slot_{name}"] = -(curve / curve.sum() * log_p).sum()
+                expected[name] = (_mean(log_p, scale).item(),)
+        if first.verdict:
+            log_p = first.verdict.log_probs(logits[0])
+            parts["verdict"] = -log_p[int(example.target)]
+            expected["verdict"] = tuple(log_p.softmax(-1).tolist())
+    weights = losses.model_dump()
+    loss = sum((weights[name] * value for name, value in parts.items()), torch.zeros(()))
+    return ExampleLosses(loss, {name: value.item() for name, value in parts.items()}, expected)
+
+
+def _mean(log_p: Tensor, scale: Tensor) -> Tensor:
+    return (log_p.softmax(-1) * scale).sum()
+
+
+def ranking_loss(ratings: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Return the mean Bradley-Terry loss over all pairs of a group.
+
+    ratings: expected ratings, float [outputs]. scores: log10 of the probability of preferring each
+    to one fixed output, float [outputs]; the better of two is to win with the logistic function of
+    their difference, which is softer than the odds that GPT-4's probabilities give. scale: logits
+    for each point of rating.
+    """
+    first, second = torch.triu_indices(len(ratings), len(ratings), 1, device=ratings.device)
+    logits = (ratings[first] - ratings[second]) * scale
+    return F.binary_cross_entropy_with_logits(logits, (scores[first] - scores[second]).sigmoid())
 
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Items to model inputs, with only those positions kept whose logits a loss reads."""
+    """Makes model inputs of examples, keeping only the positions whose logits a loss reads."""
 
     pad: int
 
-    def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
-        trees = [tree for item in items for tree in item.trees]
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        trees = [tree for example in examples for tree in example.trees]
         keep = sorted(set().union(*(tree.read for tree in trees)))
         inputs = batch([tree.tokens for tree in trees], self.pad)
-        return {**inputs, "logits_to_keep": torch.tensor(keep), "items": list(items)}
+        return {**inputs, "logits_to_keep": torch.tensor(keep), "examples": list(examples)}
 
 
 class JudgeTrainer(Trainer):
-    """Trains on a list of items in their order. The loss of a batch is the mean over its items."""
+    """Trainer on a list of examples in their order; a batch's loss is the mean of theirs."""
 
     def __init__(self, losses: LossConfig, scale: Tensor, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -46,26 +111,26 @@ class JudgeTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Tensor:
-        """Mean loss of the batch; its parts are averaged until the next log entry."""
+        """Return the mean loss of the batch; its parts are averaged until the next log entry."""
         readings = self.read(model, inputs)
         for reading in readings:
             for name, value in reading.parts.items():
                 self._seen[name].append(value)
         return torch.stack([reading.loss for reading in readings]).mean()
 
-    def read(self, model: nn.Module, inputs: dict[str, Any]) -> list[Reading]:
-        """Losses and readings of a collated batch, item by item."""
+    def read(self, model: nn.Module, inputs: dict[str, Any]) -> list[ExampleLosses]:
+        """Return losses and readings of a collated batch, example by example."""
         given = dict(inputs)
-        items: list[Item] = given.pop("items")
+        examples: list[Example] = given.pop("examples")
         keep = given["logits_to_keep"].tolist()
         logits = model(**given, use_cache=False).logits
         place = {node: at for at, node in enumerate(keep)}
         scale = self.scale.to(logits.device)
         readings, row = [], 0
-        for item in items:
-            reads = [_reader(logits[row + n], place) for n in range(len(item.trees))]
-            readings.append(read_item(item, reads, self.losses, scale))
-            row += len(item.trees)
+        for example in examples:
+            reads = [_reader(logits[row + n], place) for n in range(len(example.trees))]
+            readings.append(read_losses(example, reads, self.losses, scale))
+            row += len(example.trees)
         return readings
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -76,18 +141,21 @@ class JudgeTrainer(Trainer):
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validation: see `validate`; under the names that the Trainer and TensorBoard expect."""
-        items = self.eval_dataset if eval_dataset is None else eval_dataset
-        metrics = {f"eval_{name}": value for name, value in self.validate(items).items()}
+        """Run `validate`, and log its metrics under the names that the Trainer expects."""
+        examples = self.eval_dataset if eval_dataset is None else eval_dataset
+        metrics = {f"eval_{name}": value for name, value in self.validate(examples).items()}
         self.log(metrics)
         state = (self.args, self.state, self.control)
         self.control: TrainerControl = self.callback_handler.on_evaluate(*state, metrics)
         return metrics
 
-    def validate(self, items: Sequence[Item]) -> dict[str, float]:
-        """Spearman of the expected rating with the reference at each slot, agreement of verdicts
-        and of preferences with human labels (one order; ties left out), the order of graded outputs
-        to one instruction, and mean losses."""
+    def validate(self, examples: Sequence[Example]) -> dict[str, float]:
+        """Measure the model on examples.
+
+        The metrics are Spearman of the expected rating with the reference at each slot, agreement
+        of verdicts and of preferences with human labels (one order; ties left out), the order of
+        graded outputs to one instruction, and mean losses.
+        """
         model = self.model
         model.eval()
         losses: dict[str, list[float]] = defaultdict(list)
@@ -96,21 +164,25 @@ class JudgeTrainer(Trainer):
         queries: list[WithinQuery] = []
         size = self.args.per_device_eval_batch_size
         with torch.no_grad(), self.compute_loss_context_manager():
-            for start in range(0, len(items), size):
-                inputs = self._prepare_inputs(self.data_collator(items[start : start + size]))
-                for item, reading in zip(inputs["items"], self.read(model, inputs), strict=True):
+            for start in range(0, len(examples), size):
+                inputs = self._prepare_inputs(self.data_collator(examples[start : start + size]))
+                for example, reading in zip(
+                    inputs["examples"], self.read(model, inputs), strict=True
+                ):
                     for name, value in reading.parts.items():
                         losses[f"loss_{name}"].append(value)
                     for name, found in reading.expected.items():
-                        if item.part == "ranked":
-                            queries.append(WithinQuery(found, item.scores, _lengths(item)))
-                        elif item.part == "rated":
-                            pairs[f"spearman_{name}"].append((found[0], item.target))
-                        elif item.part == "compared":
-                            hits["agreement_verdict"].append(found.index(max(found)) == item.target)
-                        elif item.target != 0.5:
+                        if example.part == "ranked":
+                            queries.append(WithinQuery(found, example.scores, _lengths(example)))
+                        elif example.part == "rated":
+                            pairs[f"spearman_{name}"].append((found[0], example.target))
+                        elif example.part == "compared":
+                            hits["agreement_verdict"].append(
+                                found.index(max(found)) == example.target
+                            )
+                        elif example.target != 0.5:
                             first = found[0] > found[1]
-                            hits["agreement_preference"].append(first == (item.target == 1))
+                            hits["agreement_preference"].append(first == (example.target == 1))
         model.train()
         means = {name: fmean(v) for name, v in losses.items()}
         means |= {name: fmean(v) for name, v in hits.items()}
@@ -118,8 +190,8 @@ class JudgeTrainer(Trainer):
         return {**means, **ranks, **mean_orders(queries)}
 
 
-def _lengths(item: Item) -> tuple[float, ...]:
-    return tuple(float(len(tree.tokens.ids)) for tree in item.trees)
+def _lengths(example: Example) -> tuple[float, ...]:
+    return tuple(float(len(tree.tokens.ids)) for tree in example.trees)
 
 
 def _reader(logits: Tensor, place: dict[int, int]) -> Logits:

@@ -17,26 +17,43 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from transformers import TrainerCallback
+
 from autoj_reward.config import EngineConfig
+from autoj_reward.evaluate.statistics import Estimate, bootstrap, difference, share
 from autoj_reward.models import resolve
-from autoj_reward.training.fine_tuning import (
+from autoj_reward.models.built_in import merge_scalar
+from autoj_reward.models.classifier import scores
+from autoj_reward.training.common import (
     claim_output,
     common_arguments,
+    log_to,
     memory_load,
-    save_weights,
+    require_fit,
     weights_dtype,
     with_lora,
-    write_record,
 )
-from autoj_reward.training.run import log_to, require_fit
-from autoj_reward.training.scalar.recipe import TrainScalarConfig
+from autoj_reward.training.saving import save_weights, train_on, write_record
+from autoj_reward.training.scalar.data import (
+    ChosenPair,
+    TrainScalarConfig,
+    load_tokenizer,
+    read_chosen_pairs,
+)
+
+RewardArray = NDArray[np.float64]
+"""One reward a response: [responses]."""
 
 
-def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
-    """Run a training to its end, or go on with one that was cut short; returns `training.json`.
+def train_scalar(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
+    """Run a training to its end, or go on with one that was cut short; return `training.json`.
 
     Raises InputError for data that cannot be trained on, ModelError for a tokenizer that does not
     fit, ConfigError for an output folder that holds a run of another config.
@@ -44,24 +61,19 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
     from datasets import Dataset
     from trl import RewardTrainer
 
-    from autoj_reward.models.built_in import merge_scalar
-    from autoj_reward.training.checkpoints import train_on
-    from autoj_reward.training.scalar.pairs import load_tokenizer, read_preferences
-    from autoj_reward.training.scalar.validation import EveryEpoch
-
     started = time.monotonic()
     require_fit(lambda: memory_load(config, 2))
     claim_output(config, config.groups.files if config.groups else ())
     log_to(config.output / "logs")
     source = resolve(EngineConfig(model=config.model, revision=config.revision))
     tokenizer = load_tokenizer(source.path, config.revision)
-    pairs = read_preferences(config, tokenizer)
+    pairs = read_chosen_pairs(config, tokenizer)
     for row in pairs.bad:
         print(f"left out: {row}", file=sys.stderr)
     for name, ties in pairs.ties.items():
         print(f"left out: {name}: {ties} ties", file=sys.stderr)
     steps = math.ceil(len(pairs.training) / config.batch_size)
-    validation = EveryEpoch(pairs.validation, steps)
+    validation = EpochValidation(pairs.validation, steps)
     columns = ["chosen_ids", "rejected_ids", *(["margin"] if config.margin else [])]
     trainer = RewardTrainer(
         model=_load(config, source.path, tokenizer),
@@ -89,7 +101,7 @@ def train(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
 
 
 def reward_arguments(config: TrainScalarConfig, steps: int) -> Any:
-    """TRL's arguments for epochs of that many steps."""
+    """Return TRL's arguments for epochs of that many steps."""
     from trl import RewardConfig
 
     common = common_arguments(config, steps * config.epochs)
@@ -123,7 +135,103 @@ def _load(config: TrainScalarConfig, path: str, tokenizer: Any) -> Any:
 
 
 def _round_to_half(model: Any) -> None:
-    """Make the trained weights what float16 can hold, so that what is saved is what is measured."""
+    """Round trained weights to float16, so that the saved model is the measured one."""
     for weights in model.parameters():
         if weights.requires_grad:
             weights.data = weights.data.half().to(weights.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Metrics on held-out pairs, with intervals by bootstrap over queries."""
+
+    accuracy: Estimate
+    """Share of pairs whose chosen response has the higher reward; equal rewards count half."""
+    length_accuracy: Estimate
+    """The same with the length in characters for a reward, on the same pairs."""
+    over_length: Estimate
+    """`accuracy` less `length_accuracy`."""
+    margin: Estimate
+    """Mean reward of the chosen response less that of the rejected one."""
+    loss: float
+    """Bradley-Terry, without margin and centring."""
+    mean_reward: float
+    """Of all responses."""
+    reward_sd: float
+    """Of all responses."""
+
+
+def validate(chosen: RewardArray, rejected: RewardArray, pairs: Sequence[ChosenPair]) -> Validation:
+    """Measure the rewards of the pairs' two sides, float [pairs] each."""
+    queries = [pair.query for pair in pairs]
+    gaps = chosen - rejected
+    right = share(wins(gaps))
+    longer = share(wins(np.array([pair.extra_characters for pair in pairs], dtype=float)))
+    everything = np.concatenate([chosen, rejected])
+    return Validation(
+        accuracy=bootstrap(right, len(pairs), groups=queries),
+        length_accuracy=bootstrap(longer, len(pairs), groups=queries),
+        over_length=bootstrap(difference(right, longer), len(pairs), groups=queries),
+        margin=bootstrap(lambda rows: float(gaps[rows].mean()), len(pairs), groups=queries),
+        loss=float(np.logaddexp(0, -gaps).mean()),
+        mean_reward=float(everything.mean()),
+        reward_sd=float(everything.std()),
+    )
+
+
+def wins(gaps: RewardArray) -> RewardArray:
+    """Return 1 for each positive number and a half for 0."""
+    return np.where(gaps == 0, 0.5, gaps > 0)
+
+
+def rewards(model: Any, rows: Sequence[Sequence[int]], pad: int, batch_size: int) -> RewardArray:
+    """Return rewards of token sequences, in order; leave the model in evaluation mode."""
+    model.eval()
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+    found = np.empty(len(rows))
+    for start in range(0, len(order), batch_size):
+        some = order[start : start + batch_size]
+        found[some] = scores(model, [rows[row] for row in some], pad, use_cache=False)
+    return found
+
+
+def rewards_of(
+    model: Any, pairs: Sequence[ChosenPair], pad: int, batch_size: int
+) -> tuple[RewardArray, RewardArray]:
+    """Return rewards of the chosen and of the rejected responses, in the pairs' order."""
+    sides = [pair.chosen_ids for pair in pairs] + [pair.rejected_ids for pair in pairs]
+    found = rewards(model, sides, pad, batch_size)
+    return found[: len(pairs)], found[len(pairs) :]
+
+
+class EpochValidation(TrainerCallback):
+    """Callback that validates after the last step of each epoch.
+
+    It does so before the Trainer's checkpoint of that step, so that a resumed run knows the
+    metrics. TRL's own evaluation averages over batches, whatever their size, and knows no queries.
+    """
+
+    def __init__(self, pairs: Sequence[ChosenPair], steps: int) -> None:
+        self.pairs, self.steps = pairs, steps
+        self.trainer: Any = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.pairs and state.global_step % self.steps == 0:
+            found = self.read()
+            shown = {
+                "accuracy": found.accuracy.value,
+                "accuracy_low": found.accuracy.low,
+                "accuracy_high": found.accuracy.high,
+                "loss": found.loss,
+                "margin": found.margin.value,
+            }
+            # Logged in evaluation mode, TRL does not mix it with its figures of the training.
+            self.trainer.log({f"eval_{k}": v for k, v in shown.items() if v is not None})
+            self.trainer.model.train()
+
+    def read(self) -> Validation:
+        """Measure the model in training on the pairs."""
+        trainer = self.trainer
+        pad, size = trainer.processing_class.pad_token_id, trainer.args.per_device_eval_batch_size
+        with trainer.accelerator.autocast():
+            return validate(*rewards_of(trainer.model, self.pairs, pad, size), self.pairs)

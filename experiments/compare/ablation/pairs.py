@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from autoj_reward.data.labelled import Compared
 from autoj_reward.evaluate.agreement import agrees, pointwise_verdicts, search_tie_threshold
-from autoj_reward.evaluate.labelled import Compared
 from autoj_reward.evaluate.statistics import difference, share
 from autoj_reward.types import JudgeInput, Verdict
 from experiments.compare.ablation.bias import log_length

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from autoj_reward.config import JudgeConfig, View
+from autoj_reward.data.labelled import Rated
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name

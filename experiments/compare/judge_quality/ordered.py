@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autoj_reward.evaluate.graded import Graded
+from autoj_reward.data.graded import Graded
 from autoj_reward.evaluate.selection_metrics import WithinQuery, gain, order, order_given_length
 from autoj_reward.evaluate.statistics import Statistic, difference, ratio, share
 from experiments.compare.judge_quality.outputs import Outputs

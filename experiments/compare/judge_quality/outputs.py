@@ -10,8 +10,8 @@ from typing import Literal
 from pydantic import Field
 
 from autoj_reward.config import Block
-from autoj_reward.evaluate.graded import Graded, read_splits
-from autoj_reward.evaluate.labelled import JudgeData, Rated, data_path, pairs_of
+from autoj_reward.data.graded import Graded, read_splits
+from autoj_reward.data.labelled import JudgeData, Rated, data_path, pairs_of
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.types import JudgeInput

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoj_reward.evaluate.labelled import Compared
+from autoj_reward.data.labelled import Compared
 from autoj_reward.evaluate.selection_metrics import best_drawn, tie_counts
 from autoj_reward.evaluate.statistics import Draws, pearson
 from autoj_reward.io.chart import curves

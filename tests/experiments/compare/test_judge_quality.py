@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from autoj_reward.config import load_config
-from autoj_reward.evaluate.labelled import Rated
+from autoj_reward.data.labelled import Rated
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import load_format
 from autoj_reward.journal import Journal

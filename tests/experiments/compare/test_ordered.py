@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from autoj_reward.evaluate.graded import Graded, Output
+from autoj_reward.data.graded import Graded, GradedOutput
 from autoj_reward.evaluate.statistics import Draws
 from experiments.compare.judge_quality.__main__ import main
 from experiments.compare.judge_quality.ordered import by_query, ordered
@@ -28,7 +28,7 @@ def graded(queries: int = 8) -> tuple[Graded, ...]:
         outputs = []
         for place, name in enumerate(SYSTEMS):
             text = (WORDS[place // 3] + " ") * rng.randint(3, 30)
-            outputs.append(Output(name, text, -place / 2))
+            outputs.append(GradedOutput(name, text, -place / 2))
         rows.append(Graded("f", n, f"Query {n}?", tuple(outputs)))
     return tuple(rows)
 

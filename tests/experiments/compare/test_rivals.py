@@ -12,8 +12,8 @@ import yaml
 from transformers import LlamaForCausalLM
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import Compared, Rated
 from autoj_reward.evaluate.statistics import spearman
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format

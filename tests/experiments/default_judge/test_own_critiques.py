@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.evaluate.labelled import JudgeData, Rated, is_held_out, read_rated
+from autoj_reward.data.labelled import JudgeData, Rated, is_held_out, read_rated
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import JudgeInput, Judgement, Outcome

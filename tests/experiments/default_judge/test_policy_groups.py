@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from autoj_reward.config import PolicyConfig
-from autoj_reward.evaluate.graded import GRADER, Graded, GradedData, Output
-from autoj_reward.evaluate.labelled import JudgeData
+from autoj_reward.data.graded import GRADER, Graded, GradedData, GradedOutput
+from autoj_reward.data.labelled import JudgeData
 from autoj_reward.journal import Sampled
 from autoj_reward.training.groups import WORSE
 from experiments.compare.ablation.checkers import KINDS, Checkable, checks_of, read_checkable
@@ -59,7 +59,7 @@ def test_no_group_without_an_order(responses: tuple[str, ...]) -> None:
 
 
 def test_the_policys_response_is_below_the_systems() -> None:
-    outputs = tuple(Output(f"s{n}", f"Text {n}.", -float(n)) for n in range(5))
+    outputs = tuple(GradedOutput(f"s{n}", f"Text {n}.", -float(n)) for n in range(5))
     group = below(Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0))
     assert group
     assert group["responses"][-1] == "So so."
@@ -74,7 +74,7 @@ async def test_groups_of_both_kinds_are_written(tmp_path: Path) -> None:
             own = {"annotator": GRADER, "instruction": "Q", "second": f"s{n}", "preference": 0.1}
             preferences.write(json.dumps(own) + "\n")
     with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
-        outputs = {f"s{n}": f"Output {n}." for n in range(3)}
+        outputs = {f"s{n}": f"GradedOutput {n}." for n in range(3)}
         texts.write(json.dumps({"instruction": "Q", "outputs": outputs}) + "\n")
     # The scripted policy's answer k has 4 + k words and a slash.
     words = QUESTION | {"checks": [{"kind": "words", "low": 4, "high": 4}]}

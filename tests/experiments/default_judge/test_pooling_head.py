@@ -12,14 +12,14 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from autoj_reward.evaluate.graded import GRADER, GradedData
-from autoj_reward.evaluate.labelled import JudgeData, Rated
+from autoj_reward.data.graded import GRADER, GradedData
+from autoj_reward.data.labelled import JudgeData, Rated
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.training.adapters import merge_adapter
-from autoj_reward.training.fine_tuning import LoraBlock, with_lora
+from autoj_reward.training.common import LoraBlock, with_lora
 from autoj_reward.training.judge.recipe import LossConfig
-from autoj_reward.training.judge.targets import ItemBuilder
+from autoj_reward.training.judge.targets import ExampleBuilder
+from autoj_reward.training.saving import merge_adapter
 from experiments.default_judge import pooling_head
 from experiments.default_judge.pooling_head import PoolingHeadConfig, write_judge
 from tests.tiny import llama, saved
@@ -71,12 +71,12 @@ def test_the_other_heads_lose_one_dimension_at_most() -> None:
 
 
 @pytest.fixture
-def builder() -> ItemBuilder:
+def builder() -> ExampleBuilder:
     tokens = PromptTokenizer(qwen(), "chat")
-    return ItemBuilder(tokens, load_format("autoj-en"), LossConfig(slot_direct=1))
+    return ExampleBuilder(tokens, load_format("autoj-en"), LossConfig(slot_direct=1))
 
 
-def test_a_step_along_the_direction_raises_the_rating(builder: ItemBuilder) -> None:
+def test_a_step_along_the_direction_raises_the_rating(builder: ExampleBuilder) -> None:
     model = llama(qwen()).eval().requires_grad_(False)
     row = Rated("r", 1, "a query", "a response", 5.0)
     direction = pooling_head.rating_direction(model, BLOCK, builder, [row])
@@ -94,7 +94,7 @@ def test_a_step_along_the_direction_raises_the_rating(builder: ItemBuilder) -> N
     assert slope == pytest.approx(1, rel=0.01)
 
 
-def test_the_head_that_is_missed_least(builder: ItemBuilder) -> None:
+def test_the_head_that_is_missed_least(builder: ExampleBuilder) -> None:
     model = llama(qwen()).eval().requires_grad_(False)
     own = model.model.layers[BLOCK].self_attn
     own.o_proj.weight[:, HEAD * own.head_dim : (HEAD + 1) * own.head_dim] *= 1e-3

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoj_reward.collect.intake import measured_queries
+from autoj_reward.data.filters import measured_queries
+from autoj_reward.data.labelled import JudgeData
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import JudgeData
-from autoj_reward.scenarios import load_scenarios
-from autoj_reward.scenarios.linear import LinearClassifier
+from autoj_reward.formats.criteria import load_scenarios
+from autoj_reward.models.scenarios import LinearClassifier
 from experiments.default_judge.scenario_data import (
     Labelled,
     ScenarioRows,

@@ -1,1 +1,0 @@
-"""From preferences to a judge's training data: sources -> intake -> teacher -> training rows."""

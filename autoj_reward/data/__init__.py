@@ -1,0 +1,1 @@
+"""Data that judges are trained and measured on: preferences, graded outputs, critiques."""

@@ -1,0 +1,248 @@
+"""Collect judgements of a teacher into a file that trains judges (paper, section 3).
+
+    autoj collect --config configs/jobs/collect_pairwise.yaml [--dry-run]
+
+The output folder gets `pairwise.jsonl` or `single.jsonl` (training rows in the published form, for
+`autoj train judge`), `set_aside.jsonl` (rows that are not trained on, each with its reason and what
+the teacher said), `answers.jsonl` (every answer that was given, with its cost) and
+`statistics.json` and `.md`. Run again, the same command asks only what was not answered yet: after
+a kill, with a larger budget, or with more rows a scenario. `--dry-run` counts and prices the
+questions and asks none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+from tqdm import tqdm
+
+from autoj_reward.config import Block
+from autoj_reward.data.filters import Dropped, filter_rows, measured_queries
+from autoj_reward.data.labelled import JudgeData, data_path
+from autoj_reward.data.scenarios import by_scenario
+from autoj_reward.data.sources import Preference, SourceConfig, read_preferences
+from autoj_reward.data.statistics import render_statistics, statistics
+from autoj_reward.data.teacher import (
+    AnswerLog,
+    OutOfBudget,
+    TeacherBudget,
+    TeacherConfig,
+    cost_of,
+    estimated_tokens,
+    open_teacher,
+)
+from autoj_reward.data.training_rows import RowResult, estimated_questions, make_training_row
+from autoj_reward.errors import InputError
+from autoj_reward.formats.criteria import Scenario, Scenarios
+from autoj_reward.formats.schema import load_format
+from autoj_reward.io.claims import claim
+from autoj_reward.io.files import require_apart, write_json, write_jsonl, write_text
+from autoj_reward.io.rows import LISTED
+from autoj_reward.types import BadRow
+
+JUDGE_FORMAT = "autoj-en"
+"""The format that the training rows are written in."""
+USUAL_ANSWERS = {"pairwise": (400,), "single": (280, 210, 400)}
+"""Tokens of each answer, for estimates: the means of Auto-J's released critiques at 4 characters a
+token; of its comparisons, which are not released, a guess."""
+
+
+class CollectConfig(Block):
+    """A collection of judgements to train on (paper, section 3.3)."""
+
+    protocol: Literal["pairwise", "single"]
+    """`pairwise` compares, `single` criticises one response of each row in three questions."""
+    teacher: TeacherConfig
+    sources: tuple[SourceConfig, ...] = Field(min_length=1)
+    output: Path
+    folder: Path | None = None
+    """Where relative paths start, as in the training of judges; null takes AUTOJ_DATA."""
+    scenarios: Path | None = None
+    """Folder of scenario files of one's own, beside the package's."""
+    rows: int | None = Field(None, ge=1)
+    """Rows drawn from all that pass the filters, at most; null takes all."""
+    others_below: float | None = Field(None, ge=0, le=1)
+    """Confidence below which the classifier says `others`; null takes its own."""
+    per_scenario: int = Field(100, ge=1)
+    """Judgements at which a scenario is full."""
+    decontaminate: tuple[str, ...] = ()
+    """Files whose queries measure judges; rows with one of them are left out."""
+    near_duplicate: float | None = Field(0.8, gt=0, le=1)
+    """Jaccard similarity from which texts count as the same, null for equal texts."""
+    budget: TeacherBudget = TeacherBudget()
+    seed: int = 0
+    """Draws the order of a scenario's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """Rows to ask about, and those left out before."""
+
+    rows: dict[str, tuple[Preference, ...]]
+    """By scenario, in the order of asking."""
+    dropped: tuple[Dropped, ...]
+    bad: tuple[BadRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilledScenario:
+    """The results of a scenario's rows."""
+
+    results: tuple[RowResult, ...]
+    out_of_budget: bool
+    """Whether some rows were not asked about for want of money."""
+
+
+def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
+    """Read, filter and classify the rows. Raises InputError if none is left."""
+    data = JudgeData(folder=config.folder)
+    names = (*(source.path for source in config.sources), *config.decontaminate)
+    require_apart([config.scenarios, *(data_path(data, n) for n in names)], folder=config.output)
+    rows: list[Preference] = []
+    bad: list[BadRow] = []
+    for source in config.sources:
+        found = read_preferences(source, data_path(data, source.path))
+        bad += found.bad
+        for row in found.rows:
+            if row.scenario is None or row.scenario in known:
+                rows.append(row)
+            else:
+                why = f"no scenario {row.scenario!r}; `autoj scenarios` lists them"
+                bad.append(BadRow(row.file, row.line, "scenario", why))
+    for wrong in bad[:LISTED]:
+        tqdm.write(f"left out {wrong}", file=sys.stderr)
+    if len(bad) > LISTED:
+        tqdm.write(f"left out {len(bad) - LISTED} more malformed rows", file=sys.stderr)
+    measured = measured_queries(data_path(data, name) for name in config.decontaminate)
+    taken = filter_rows(rows, measured, config.near_duplicate)
+    if not taken.rows:
+        raise InputError(
+            f"no row is left of {len(rows) + len(bad)}: {len(bad)} malformed, "
+            f"{dict(Counter(d.reason for d in taken.dropped))}"
+        )
+    kept = list(taken.rows)
+    if config.rows is not None and len(kept) > config.rows:
+        kept = random.Random(config.seed).sample(kept, config.rows)
+    grouped = by_scenario(kept, known, config.seed, config.others_below)
+    return PreparedRows(grouped, taken.dropped, tuple(bad))
+
+
+async def collect_judgements(
+    config: CollectConfig, work: PreparedRows, known: Scenarios
+) -> dict[str, Any]:
+    """Ask the teacher and write the output folder; return its statistics."""
+    claim(config.output, config, changeable={"output", "budget", "per_scenario", "teacher"})
+    fmt = load_format(JUDGE_FORMAT)
+    log = AnswerLog(config.output / "answers.jsonl")
+    goal = sum(min(config.per_scenario, len(rows)) for rows in work.rows.values())
+    try:
+        with tqdm(total=goal, desc="judgements kept", unit="row") as bar:
+            async with open_teacher(config.teacher, log, config.budget) as teacher:
+
+                async def ask(scenario: Scenario, row: Preference) -> RowResult:
+                    result = await make_training_row(config.protocol, teacher, row, scenario, fmt)
+                    bar.update(result.training is not None)
+                    return result
+
+                filled = await asyncio.gather(
+                    *(
+                        fill_scenario(partial(ask, known[name]), rows, config.per_scenario)
+                        for name, rows in work.rows.items()
+                    )
+                )
+                asked = teacher.asked
+    finally:
+        log.close()
+    results = [result for each in filled for result in each.results]
+    found = statistics(
+        results,
+        protocol=config.protocol,
+        bad=len(work.bad),
+        dropped=Counter(d.reason for d in work.dropped),
+        rows=sum(map(len, work.rows.values())),
+        asked=asked,
+        spent=log.spent,
+        stopped=any(each.out_of_budget for each in filled),
+    )
+    _write(config, results, work.dropped, found)
+    return found
+
+
+async def fill_scenario(
+    ask: Callable[[Preference], Awaitable[RowResult]], rows: Sequence[Preference], full: int
+) -> FilledScenario:
+    """Ask about rows until `full` are kept, or there are no more (paper, section 3.3).
+
+    No more rows are in question at a time than are still wanted, so none is asked in vain.
+    """
+    results: list[RowResult] = []
+    start = 0
+    while start < len(rows) and (want := full - sum(r.training is not None for r in results)):
+        wave = rows[start : start + want]
+        start += len(wave)
+        done = await asyncio.gather(*map(ask, wave), return_exceptions=True)
+        for result in done:
+            if isinstance(result, RowResult):
+                results.append(result)
+            elif not isinstance(result, OutOfBudget):
+                raise result
+        if any(isinstance(result, OutOfBudget) for result in done):
+            return FilledScenario(tuple(results), True)
+    return FilledScenario(tuple(results), False)
+
+
+def estimate_cost(
+    config: CollectConfig, rows: Mapping[str, Sequence[Preference]], known: Scenarios
+) -> dict[str, Any]:
+    """Estimate questions and cost: if every answer is kept, and if every row is asked.
+
+    rows: by scenario, in the order of asking. Answers on record are not taken off. `usd_longest`
+    prices every answer at max_tokens.
+    """
+    usual = [min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol]]
+    cases: dict[str, Any] = {}
+    for case, most in (("every_answer_kept", config.per_scenario), ("every_row_asked", None)):
+        asked = [(row, known[name]) for name, group in rows.items() for row in group[:most]]
+        tokens_in = count = 0
+        for row, scenario in asked:
+            prompts = estimated_questions(config.protocol, row, scenario)
+            tokens_in += sum(map(estimated_tokens, prompts))
+            count += len(prompts)
+        likely = cost_of(config.teacher, tokens_in, len(asked) * sum(usual))
+        longest = cost_of(config.teacher, tokens_in, count * config.teacher.max_tokens)
+        cases[case] = {
+            "rows": len(asked),
+            "questions": count,
+            **asdict(likely),
+            "usd_longest": longest.usd,
+        }
+    return cases
+
+
+def _write(
+    config: CollectConfig,
+    results: Sequence[RowResult],
+    dropped: Iterable[Dropped],
+    found: dict[str, Any],
+) -> None:
+    kept = (result.training for result in results if result.training is not None)
+    write_jsonl(config.output / f"{config.protocol}.jsonl", kept)
+    aside = [(d.row, d.reason, "") for d in dropped]
+    aside += [(r.row, str(r.reason), r.answer) for r in results if r.reason is not None]
+    write_jsonl(config.output / "set_aside.jsonl", (_aside(*each) for each in aside))
+    write_json(config.output / "statistics.json", found)
+    write_text(config.output / "statistics.md", render_statistics(found))
+
+
+def _aside(row: Preference, reason: str, answer: str) -> dict[str, Any]:
+    told = {name: getattr(row, name) for name in ("file", "line", "query", "responses", "label")}
+    return {"reason": reason, "source_dataset": row.source} | told | {"answer": answer}

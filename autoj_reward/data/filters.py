@@ -1,0 +1,210 @@
+"""Filters of preferences before a teacher is asked: usable rows pass, others are named by reason.
+
+A text is English by two counts that need no model: of its letters nine in ten must be those of
+English, and among its words the commonest ones of English must not be outnumbered by those of
+another language in Latin script. Code and short texts without such words pass. It is a filter for
+corpora: single short texts can be misjudged. Near duplicates are found by MinHash over runs of
+words (datasketch).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from autoj_reward.data.sources import Preference
+from autoj_reward.errors import ConfigError
+from autoj_reward.io import checks as check
+from autoj_reward.io.files import text_digest
+from autoj_reward.io.rows import read_rows, require_clean
+from autoj_reward.types import Verdict
+
+QUERY_FIELDS = ("query", "prompt", "instruction")
+ENGLISH_LETTERS = 0.9
+"""Least share of a text's letters that are ASCII."""
+COMMON_WORDS = {
+    "en": "the of and to in is that it for you was with on as are be this have from or not but "
+    "what your can how will would about which do if they we my",
+    "de": "der die das und ist nicht ein eine einen ich sie mit auf für dem den des von zu wie "
+    "auch werden wird sich oder",
+    "es": "el los las una por para con del que como más pero sobre este está son cómo qué y su",
+    "fr": "le les des et est une pour dans que qui pas sur avec vous je ce sont plus au du nous",
+    "it": "il che per una sono con non più gli della del come anche nel questo alla è dei e",
+    "nl": "de het een van en niet dat voor met zijn op aan ook wordt hoe ik naar deze",
+    "pl": "nie jest się na że jak do w z to przez oraz czy dla są",
+    "pt": "o os uma para com não que mais como dos das por são você em um é e seu",
+}
+WORD_SETS = {language: frozenset(text.split()) for language, text in COMMON_WORDS.items()}
+RUN_WORDS = 3
+"""Words of a run."""
+PERMUTATIONS = 128
+"""Of a MinHash sketch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A row that is left out."""
+
+    row: Preference
+    reason: str
+    """Such as `duplicate`; counted under this name in the statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredRows:
+    """Rows that passed the filters, in their order, and those left out."""
+
+    rows: tuple[Preference, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def filter_rows(
+    rows: Iterable[Preference], measured: Sequence[str], near_duplicate: float | None
+) -> FilteredRows:
+    """Drop what is not English, contradicts itself, was seen before, or measures judges.
+
+    measured: queries that evaluate, exact and near ones of which are dropped. near_duplicate:
+    Jaccard similarity that counts as the same, None for exact texts (case and white space aside).
+    Raises ConfigError if near duplicates cannot be found on this machine.
+    """
+    kept: list[Preference] = []
+    dropped: list[Dropped] = []
+    rows = list(rows)
+    contradicted = _contradicted(rows)
+    seen: set[str] = set()
+    exact = {_plain(query) for query in measured}
+    near_row = NearDuplicates(near_duplicate) if near_duplicate else None
+    near_query = NearDuplicates(near_duplicate) if near_duplicate else None
+    if near_query:
+        for query in sorted(exact):
+            near_query.add(query)
+    for row in tqdm(rows, desc="filters", disable=None):
+        key, text = _key(row), "\n".join((row.query, *sorted(row.responses)))
+        if row.english is False or (row.english is None and not is_english(text)):
+            reason = "not_english"
+        elif not all(response.strip() for response in row.responses):
+            reason = "empty_response"
+        elif _plain(row.responses[0]) == _plain(row.responses[1]):
+            reason = "equal_responses"
+        elif key in contradicted:
+            reason = "labels_contradict"
+        elif key in seen:
+            reason = "duplicate"
+        elif _plain(row.query) in exact:
+            reason = "measured"
+        elif near_query and near_query.near(row.query):
+            reason = "nearly_measured"
+        elif near_row and near_row.near(text):
+            reason = "near_duplicate"
+        else:
+            kept.append(row)
+            seen.add(key)
+            if near_row:
+                near_row.add(text)
+            continue
+        dropped.append(Dropped(row, reason))
+    return FilteredRows(tuple(kept), tuple(dropped))
+
+
+def measured_queries(paths: Iterable[str]) -> list[str]:
+    """Read the queries of evaluation files, in whichever of QUERY_FIELDS a row has.
+
+    A file that evaluates must be read whole: raises InputError that names rows without a query.
+    """
+
+    def query(_line: int, value: Any) -> str:
+        row = check.own_fields(value)
+        return check.text(row, next((f for f in QUERY_FIELDS if f in row), QUERY_FIELDS[0]))
+
+    found: list[str] = []
+    for path in paths:
+        rows = read_rows(path, query, ())
+        require_clean(rows)
+        found += rows.rows
+    return found
+
+
+def _contradicted(rows: Iterable[Preference]) -> set[str]:
+    """Return the keys of pairs whose copies carry different labels."""
+    labels: dict[str, set[Verdict]] = defaultdict(set)
+    for row in rows:
+        if row.label is not None:
+            in_order = _plain(row.responses[0]) <= _plain(row.responses[1])
+            labels[_key(row)].add(row.label if in_order else row.label.swapped())
+    return {key for key, found in labels.items() if len(found) > 1}
+
+
+def _key(row: Preference) -> str:
+    """Return a digest that copies of a pair share in either order."""
+    text = "\0".join((_plain(row.query), *sorted(map(_plain, row.responses))))
+    return text_digest(text).hex()
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def is_english(text: str) -> bool:
+    """Return True for English and for text without letters, code among it."""
+    letters = [c for c in text if c.isalpha()]
+    if not letters:
+        return True
+    if sum(c.isascii() for c in letters) < ENGLISH_LETTERS * len(letters):
+        return False
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    counts = {
+        language: sum(word in common for word in words) for language, common in WORD_SETS.items()
+    }
+    english = counts.pop("en")
+    return english >= max(counts.values())
+
+
+class NearDuplicates:
+    """Index of the texts seen so far, in which near duplicates of another text are found."""
+
+    def __init__(self, threshold: float) -> None:
+        """threshold: Jaccard similarity of the sets of 3-word runs from which texts count as near
+        duplicates, 0..1; MinHash estimates it with a standard error of about 0.04 at 0.8.
+
+        Raises ConfigError where the package datasketch is missing.
+        """
+        try:
+            from datasketch import MinHash, MinHashLSH
+        except ImportError as error:
+            raise ConfigError(
+                "near_duplicate needs the package datasketch: install it, or set near_duplicate: "
+                "null to compare exact texts only"
+            ) from error
+        self._threshold = threshold
+        self._minhash = MinHash
+        self._index: Any = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
+        self._kept: list[Any] = []
+
+    def add(self, text: str) -> None:
+        """Remember a text."""
+        sketch = self._sketch(text)
+        self._index.insert(len(self._kept), sketch)
+        self._kept.append(sketch)
+
+    def near(self, text: str) -> bool:
+        """Return whether a text seen before is at least as similar as the threshold."""
+        sketch = self._sketch(text)
+        found = self._index.query(sketch)
+        return any(self._kept[k].jaccard(sketch) >= self._threshold for k in found)
+
+    def _sketch(self, text: str) -> Any:
+        sketch = self._minhash(num_perm=PERMUTATIONS)
+        sketch.update_batch([run.encode() for run in word_runs(text)])
+        return sketch
+
+
+def word_runs(text: str) -> set[str]:
+    """Return the text's runs of 3 words in lower case; of a shorter text, all its words as one."""
+    words = re.findall(r"\w+", text.lower())
+    last = max(1, len(words) - RUN_WORDS + 1)
+    return {" ".join(words[start : start + RUN_WORDS]) for start in range(last)}

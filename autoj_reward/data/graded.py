@@ -1,0 +1,142 @@
+"""Outputs of many systems to one instruction, with a grade that orders them.
+
+Reads the form of AlpacaEval's published results: `outputs.jsonl.gz` (`instruction`, `outputs`:
+{system: text}) and `preferences.jsonl.gz` (`annotator`, `instruction`, `second`, `preference`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from autoj_reward.config import Block
+from autoj_reward.errors import InputError
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import read_rows, require_clean
+
+GRADER = "gpt4_turbo_logprob"
+LOWEST = 1e-8
+"""Probabilities below are as good as this one: the graded scores end at -8."""
+Split = Literal["training", "validation", "test"]
+
+
+class GradedData(Block):
+    """Graded outputs, and the part of them that is kept from training."""
+
+    folder: str | None = None
+    """Of the two files, a path like those in data; null is none."""
+    test: float = Field(0.16, ge=0, lt=1)
+    """Share of the instructions that only test; one that `data.compared` has trains."""
+    validation: float = Field(0.07, ge=0, lt=1)
+    """Share of the instructions that only validate; one that `data.compared` has trains."""
+    test_systems: tuple[str, ...] = ()
+    """Systems that belong to the test alone."""
+    validation_systems: tuple[str, ...] = ()
+    """Systems that belong to test and validation alone."""
+    left_out: tuple[str, ...] = ()
+    """Systems whose grades do not say how good an output is."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradedOutput:
+    """A system's output with its grade."""
+
+    system: str
+    text: str
+    score: float
+    """log10 of the probability that it is preferred, -8..0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """The graded outputs to one instruction, in the order of their systems' names."""
+
+    source: str
+    line: int
+    query: str
+    outputs: tuple[GradedOutput, ...]
+
+
+def read_graded(folder: str) -> list[Graded]:
+    """Read instructions with graded outputs; InputError for a preference without its output."""
+    preferences, outputs = f"{folder}/preferences.jsonl.gz", f"{folder}/outputs.jsonl.gz"
+    scores: dict[str, dict[str, float]] = defaultdict(dict)
+    for _, row in _rows(preferences, "annotator", "instruction", "second", "preference"):
+        if row["annotator"] == GRADER:
+            score = math.log10(max(LOWEST, float(row["preference"])))
+            scores[row["instruction"]][row["second"]] = score
+    found = []
+    for line, row in _rows(outputs, "instruction", "outputs"):
+        query, texts = row["instruction"], row["outputs"]
+        own = scores.pop(query, {})
+        if missing := own.keys() - texts.keys():
+            raise InputError(f"{outputs}:{line}: no output of {', '.join(sorted(missing))}")
+        graded = tuple(GradedOutput(name, texts[name], own[name]) for name in sorted(own))
+        if graded:
+            found.append(Graded(outputs, line, query, graded))
+    if scores:
+        raise InputError(
+            f"{outputs}: no outputs for {len(scores)} of the instructions preferred on"
+        )
+    return found
+
+
+def plain_words(text: str) -> str:
+    """Return the words of a text in lower case, by which instructions are recognised."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
+    """Return the split of an instruction; trained: `plain_words` of other training queries."""
+    if plain_words(query) in trained:
+        return "training"
+    place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64
+    if place < data.test:
+        return "test"
+    return "validation" if place < data.test + data.validation else "training"
+
+
+def read_splits(
+    folder: str, data: GradedData, trained: Iterable[str]
+) -> Callable[[Split], list[Graded]]:
+    """Return a function that gives the instructions of a split with their outputs.
+
+    Training has none of a held-out system, validation none of a test system. trained: queries of
+    other data that trains.
+    """
+    rows, known = read_graded(folder), {plain_words(query) for query in trained}
+
+    def split(name: Split) -> list[Graded]:
+        hidden = {
+            "training": {*data.left_out, *data.test_systems, *data.validation_systems},
+            "validation": {*data.left_out, *data.test_systems},
+            "test": {*data.left_out},
+        }[name]
+        return [
+            replace(row, outputs=tuple(o for o in row.outputs if o.system not in hidden))
+            for row in rows
+            if split_of(row.query, data, known) == name
+        ]
+
+    return split
+
+
+def _rows(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:
+    """Read number and fields of every row; InputError names those without one of the fields."""
+
+    def build(line: int, row: Any) -> tuple[int, dict[str, Any]]:
+        missing = [name for name in fields if not isinstance(row, dict) or name not in row]
+        if missing:
+            raise BadField(missing[0], f"missing; a row needs {', '.join(fields)}")
+        return line, row
+
+    rows = read_rows(source, build, ())
+    require_clean(rows)
+    return rows.rows

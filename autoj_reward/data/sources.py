@@ -1,0 +1,235 @@
+"""Readers of published preference sets: query, two responses, and the human label.
+
+Each form names what it needs and raises BadField for a row that lacks it. Dialogues give their
+first turn only (paper, section 3.2). Where files put the better response first everywhere, the
+order is drawn from the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from autoj_reward.config import Block
+from autoj_reward.data.labelled import LABELS, in_drawn_order, label_of, read_compared
+from autoj_reward.formats.schema import load_format
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import Rows, read_rows
+from autoj_reward.types import BadRow, Verdict
+
+PreferenceForm = Literal[
+    "chatbot_arena",
+    "mt_bench",
+    "openai_summary",
+    "webgpt",
+    "shp",
+    "synthetic_gptj",
+    "safe_rlhf",
+    "hh",
+    "pandalm",
+    "own",
+]
+
+
+class SourceConfig(Block):
+    """A file or dataset of preferences."""
+
+    form: PreferenceForm
+    path: str
+    """As for every input; relative paths start in the data folder."""
+    name: str | None = None
+    """Name of its rows in the output's `source_dataset`; null takes the form's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Two responses to one query, and which one people prefer."""
+
+    query: str
+    responses: tuple[str, str]
+    label: Verdict | None
+    """FIRST, SECOND or TIE; None without a label."""
+    scenario: str | None = None
+    """Where the source itself tells it."""
+    english: bool | None = None
+    """Whether the source says that it is English; None if it says nothing."""
+    source: str = ""
+    file: str = ""
+    line: int = 0
+
+
+def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
+    """Read every usable row of a source; the others are named by line.
+
+    Raises InputError if the source as a whole cannot be read.
+    """
+    name = source.name or source.form
+    if source.form in ("hh", "pandalm"):
+        return _compared(name, path)
+    read = READERS[source.form]
+
+    def build(line: int, value: Any) -> Preference:
+        found = read(check.own_fields(value))
+        if not found.query.strip():
+            raise BadField("", "the query is blank")
+        return replace(found, source=name, file=path, line=line)
+
+    return read_rows(path, build, ())
+
+
+def _compared(name: str, path: str) -> Rows[Preference]:
+    """Read PandaLM and Anthropic HH, which judges are measured on too.
+
+    Dialogues of several turns differ in their last answer only, so they have no first turn to
+    compare.
+    """
+    found = read_compared(path, load_format("autoj-en"))
+    rows, bad = [], list(found.bad)
+    for row in found.rows:
+        if "\n\nAssistant:" in row.query:
+            bad.append(BadRow(path, row.line, "chosen", "the responses answer a later turn"))
+        else:
+            rows.append(
+                Preference(
+                    row.query, row.responses, row.label, source=name, file=path, line=row.line
+                )
+            )
+    return Rows(tuple(rows), tuple(sorted(bad, key=lambda b: b.line)))
+
+
+def _arena(row: dict[str, Any]) -> Preference:
+    """lmsys/chatbot_arena_conversations; the vote is on the whole dialogue."""
+    query, first = _first_turn(row, "conversation_a")
+    other, second = _first_turn(row, "conversation_b")
+    if query != other:
+        raise BadField("conversation_b", "its first query is another than conversation_a's")
+    language = row.get("language")
+    return Preference(
+        query, (first, second), _winner(row), None, None if not language else language == "English"
+    )
+
+
+def _mt_bench(row: dict[str, Any]) -> Preference:
+    """lmsys/mt_bench_human_judgments: one vote a turn, of which the first counts here."""
+    if row.get("turn") != 1:
+        raise BadField("turn", f"{check.show(row.get('turn'))}: a vote on a later turn")
+    return _arena(row)
+
+
+def _summary(row: dict[str, Any]) -> Preference:
+    """openai/summarize_from_feedback, comparisons; all are of one scenario."""
+    info, summaries = row.get("info"), row.get("summaries")
+    if not isinstance(info, dict):
+        raise BadField("info", f"not a mapping: {check.show(info)}")
+    if not (isinstance(summaries, list) and len(summaries) == 2):
+        raise BadField("summaries", f"not two summaries: {check.show(summaries)}")
+    if not all(isinstance(summary, dict) for summary in summaries):
+        raise BadField("summaries", "not two mappings with text")
+    post = check.text(info, "post", blank=False)
+    title = check.text(info, "title") if info.get("title") else ""
+    # As Eval-P words it.
+    query = f"Summarize the following post\n\nTitle: {title}\n\nPost: {post}"
+    first, second = (check.text(s, "text").strip() for s in summaries)
+    label = _by_index(row, "choice")
+    return Preference(query, (first, second), label, "post_summarization")
+
+
+def _webgpt(row: dict[str, Any]) -> Preference:
+    """openai/webgpt_comparisons: scores of the two answers are opposite numbers, 0 for a tie."""
+    question = row.get("question")
+    if not isinstance(question, dict):
+        raise BadField("question", f"not a mapping: {check.show(question)}")
+    query = check.text(question, "full_text", blank=False)
+    responses = _both(row, "answer_0", "answer_1")
+    scores = [row.get("score_0"), row.get("score_1")]
+    for field, score in zip(("score_0", "score_1"), scores, strict=True):
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            raise BadField(field, f"not a number: {check.show(score)}")
+    gap = scores[0] - scores[1]  # type: ignore[operator]
+    label = Verdict.TIE if gap == 0 else Verdict.FIRST if gap > 0 else Verdict.SECOND
+    return Preference(query, responses, label, "open_question")
+
+
+def _shp(row: dict[str, Any]) -> Preference:
+    """stanfordnlp/SHP: label 1 says that the first comment got more votes, 0 the second."""
+    query = check.text(row, "history", blank=False)
+    responses = _both(row, "human_ref_A", "human_ref_B")
+    value = row.get("labels")
+    if type(value) is not int or value not in (0, 1):
+        raise BadField("labels", f"{check.show(value)} is no label: 1 for A, 0 for B")
+    return Preference(query, responses, Verdict.FIRST if value else Verdict.SECOND)
+
+
+def _synthetic(row: dict[str, Any]) -> Preference:
+    """Dahoas/synthetic-instruct-gptj-pairwise."""
+    query = check.text(row, "prompt", blank=False)
+    chosen, rejected = _both(row, "chosen", "rejected")
+    return Preference(query, *in_drawn_order(chosen.strip(), rejected.strip()))
+
+
+def _safe_rlhf(row: dict[str, Any]) -> Preference:
+    """PKU-Alignment/PKU-SafeRLHF: the label is the more helpful response."""
+    query = check.text(row, "prompt", blank=False)
+    responses = _both(row, "response_0", "response_1")
+    return Preference(query, responses, _by_index(row, "better_response_id"))
+
+
+def _own(row: dict[str, Any]) -> Preference:
+    """`query`, `response_1`, `response_2`; `label` and `scenario` where they are known."""
+    query = check.text(row, "query", blank=False)
+    responses = _both(row, "response_1", "response_2")
+    label = None if row.get("label") is None else label_of(row, "label")
+    scenario = check.text(row, "scenario", blank=False) if row.get("scenario") else None
+    return Preference(query, responses, label, scenario)
+
+
+READERS: dict[str, Callable[[dict[str, Any]], Preference]] = {
+    "chatbot_arena": _arena,
+    "mt_bench": _mt_bench,
+    "openai_summary": _summary,
+    "webgpt": _webgpt,
+    "shp": _shp,
+    "synthetic_gptj": _synthetic,
+    "safe_rlhf": _safe_rlhf,
+    "own": _own,
+}
+assert set(READERS) | {"hh", "pandalm"} == set(get_args(PreferenceForm))
+
+
+def _both(row: dict[str, Any], first: str, second: str) -> tuple[str, str]:
+    return check.text(row, first), check.text(row, second)
+
+
+def _winner(row: dict[str, Any]) -> Verdict | None:
+    winner = row.get("winner")
+    if winner in (None, ""):
+        return None
+    votes = {"model_a": Verdict.FIRST, "model_b": Verdict.SECOND}
+    if isinstance(winner, str) and winner.startswith("tie"):
+        return Verdict.TIE
+    if winner not in votes:
+        raise BadField("winner", f"{check.show(winner)}: not model_a, model_b or a tie")
+    return votes[winner]
+
+
+def _first_turn(row: dict[str, Any], field: str) -> tuple[str, str]:
+    turns = row.get(field)
+    if not (isinstance(turns, list) and len(turns) >= 2):
+        raise BadField(field, f"no query with its answer: {check.show(turns)}")
+    texts = []
+    for turn, role in zip(turns[:2], ("user", "assistant"), strict=True):
+        if not isinstance(turn, dict) or turn.get("role") != role:
+            raise BadField(field, f"not a turn of the {role}: {check.show(turn)}")
+        texts.append(check.text(turn, "content"))
+    return texts[0], texts[1]
+
+
+def _by_index(row: dict[str, Any], field: str) -> Verdict | None:
+    value = row.get(field)
+    if value is None:
+        return None
+    if type(value) is not int or value not in (0, 1):
+        raise BadField(field, f"{check.show(value)} is no label: 0 or 1")
+    return LABELS[value]

@@ -1,0 +1,298 @@
+"""The teacher: asks once, records what was answered, and stops before the budget is overspent.
+
+The record of answers is JSON lines, on disk before an answer is used. A line holds the fields of
+the authors' released critiques (`output`, `cost`, `finish_reason`, `meta`) besides the key of the
+question and the tokens. `finish_reason` is `stop`, `length`, or `rejected` for a question that the
+teacher will never take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from autoj_reward.config import Block, EngineConfig
+from autoj_reward.engine.base import Engine, Sampling
+from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
+from autoj_reward.formats.render import Prompt
+from autoj_reward.io.files import text_digest
+from autoj_reward.judge.make import make_engine
+from autoj_reward.models import resolve
+
+QUESTION_S = 600.0
+"""Seconds that an endpoint has for a question, retries included."""
+CHARS_PER_TOKEN = 4
+"""Of English text, for budgets and estimates."""
+
+
+class TeacherConfig(EngineConfig):
+    """The model that writes the judgements: an endpoint, a model on this machine, or a script."""
+
+    max_tokens: int = Field(1024, ge=1)
+    """Tokens of one answer, at most."""
+    temperature: float = Field(0.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int = 0
+    price_in: float = Field(0.0, ge=0)
+    """US dollars a million input tokens, 0 for a model of one's own."""
+    price_out: float = Field(0.0, ge=0)
+    """US dollars a million output tokens."""
+    concurrency: int = Field(8, ge=1)
+    """Questions in flight."""
+    patience: int = Field(20, ge=1)
+    """Questions in a row that nobody answers, after which the run stops; each was retried for ten
+    minutes before."""
+
+
+class TeacherBudget(Block):
+    """The most that all runs into one output may spend together; null is no limit.
+
+    A question is only asked if its longest answer still fits, so the limits hold as far as the
+    endpoint bills what it reports.
+    """
+
+    usd: float | None = Field(None, ge=0)
+    """US dollars."""
+    tokens: int | None = Field(None, ge=0)
+    """Input and output tokens together."""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherCost:
+    """Tokens as billed, or estimated where the endpoint does not tell, and US dollars."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+
+    def __add__(self, other: TeacherCost) -> TeacherCost:
+        return TeacherCost(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.usd + other.usd,
+        )
+
+    def __neg__(self) -> TeacherCost:
+        return TeacherCost(-self.tokens_in, -self.tokens_out, -self.usd)
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A teacher's answer with its cost."""
+
+    text: str
+    finish_reason: str
+    """`stop`, `length` or `rejected`."""
+    cost: TeacherCost = TeacherCost()
+
+
+class AnswerLog:
+    """An open file of answers, for one process at a time; a line cut short by a kill is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises JournalError for a file that is no such log or cannot be written."""
+        self.path = path
+        self.spent = TeacherCost()
+        """TeacherCost of all answers in the file."""
+        self._known: dict[str, Answer] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            end = self._load() if path.exists() else 0
+            self._file = path.open("ab")
+            self._file.truncate(end)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot be opened: {error.strerror}") from error
+
+    def get(self, key: str) -> Answer | None:
+        """Return the recorded answer to a question, None if there is none."""
+        return self._known.get(key)
+
+    def put(self, key: str, answer: Answer, meta: dict[str, Any]) -> None:
+        """Store an answer; on disk when this returns."""
+        record = {
+            "key": key,
+            "output": answer.text,
+            "cost": answer.cost.usd,
+            "finish_reason": answer.finish_reason,
+            "tokens_in": answer.cost.tokens_in,
+            "tokens_out": answer.cost.tokens_out,
+            "meta": meta,
+            "at": time.time(),
+        }
+        try:
+            self._file.write(json.dumps(record).encode("ascii") + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be written: {error.strerror}") from error
+        self._keep(key, answer)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _keep(self, key: str, answer: Answer) -> None:
+        self._known[key] = answer
+        self.spent += answer.cost
+
+    def _load(self) -> int:
+        """Read the recorded answers; return where the last whole line ends."""
+        end = 0
+        for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                r = json.loads(line)
+                cost = TeacherCost(r["tokens_in"], r["tokens_out"], r["cost"])
+                self._keep(r["key"], Answer(r["output"], r["finish_reason"], cost))
+            except (ValueError, KeyError, TypeError) as error:
+                raise JournalError(
+                    f"{self.path}:{number}: not a recorded answer: {error!r}; name another output, "
+                    "or move the file away"
+                ) from error
+            end += len(line)
+        return end
+
+
+def question_key(teacher: str, prompt: Prompt) -> str:
+    """Return SHA-256 over everything that can change the answer."""
+    text = json.dumps([teacher, *([m.role, m.text] for m in prompt)], ensure_ascii=False)
+    return text_digest(text).hex()
+
+
+class OutOfBudget(Exception):
+    """Raised before a question that might cost more than is left; it is no error."""
+
+
+def estimated_tokens(prompt: Prompt) -> int:
+    """Estimate the input tokens of a prompt by its length, chat template included."""
+    return sum(len(m.text) // CHARS_PER_TOKEN + 8 for m in prompt)
+
+
+def cost_of(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
+    """Return tokens with their price."""
+    usd = (tokens_in * config.price_in + tokens_out * config.price_out) / 1e6
+    return TeacherCost(tokens_in, tokens_out, usd)
+
+
+class Teacher:
+    """An engine that is asked `concurrency` questions at a time, each one once for all runs."""
+
+    def __init__(
+        self, config: TeacherConfig, engine: Engine, log: AnswerLog, budget: TeacherBudget
+    ) -> None:
+        self._config, self._engine, self._log, self._budget = config, engine, log, budget
+        self._name = teacher_name(config)
+        self._gate = asyncio.Semaphore(config.concurrency)
+        self._reserved = TeacherCost()
+        self._unanswered = 0
+        self._contact, self._met = asyncio.Lock(), False
+        self.asked = 0
+        """Questions put in this run; those answered in earlier runs are not put again."""
+
+    async def ask(self, prompt: Prompt, meta: dict[str, Any]) -> Answer | None:
+        """Return the answer, from the record if it is there; None if nobody answered this time.
+
+        Raises OutOfBudget before a question that might not be affordable, EngineUnavailable when
+        nobody answers within `start_s` at the start or `patience` questions in a row, and
+        ConfigError for what an endpoint refuses whatever it is asked.
+        """
+        key = question_key(self._name, prompt)
+        if known := self._log.get(key):
+            return known
+        await self._meet()
+        async with self._gate:
+            if known := self._log.get(key):
+                return known
+            worst = cost_of(self._config, estimated_tokens(prompt), self._config.max_tokens)
+            self._reserve(worst)
+            try:
+                answer = await self._put(prompt)
+            except EngineUnavailable:
+                self._unanswered += 1
+                if self._unanswered >= self._config.patience:
+                    raise
+                return None
+            finally:
+                self._reserved += -worst
+            self._unanswered = 0
+            self._log.put(key, answer, meta)
+            return answer
+
+    async def _meet(self) -> None:
+        """Find out once, before the first question, whether an endpoint answers at all and which
+        parameters it takes."""
+        async with self._contact:
+            if not self._met:
+                await self._engine.contact(_sampling(self._config), {})
+                self._met = True
+
+    async def _put(self, prompt: Prompt) -> Answer:
+        c = self._config
+        self.asked += 1
+        try:
+            prepared = await self._engine.prepare(prompt, c.max_tokens, "reject")
+            [said] = await self._engine.generate(prepared, _sampling(c))
+        except InputRejected as error:
+            return Answer(str(error), "rejected")
+        tokens_in = said.usage.tokens_in or estimated_tokens(prompt)
+        tokens_out = said.usage.tokens_out or -(-len(said.text) // CHARS_PER_TOKEN)
+        reason = "stop" if said.finished else "length"
+        return Answer(said.text, reason, cost_of(c, tokens_in, tokens_out))
+
+    def _reserve(self, worst: TeacherCost) -> None:
+        total = self._log.spent + self._reserved + worst
+        for limit, used in ((self._budget.usd, total.usd), (self._budget.tokens, total.tokens)):
+            if limit is not None and used > limit:
+                raise OutOfBudget
+        self._reserved += worst
+
+
+def teacher_name(config: TeacherConfig) -> str:
+    """Name everything that can change a teacher's answer."""
+    kept = {"max_tokens", "temperature", "top_p", "seed", "script", "max_model_len", "revision"}
+    return f"{resolve(config).identity}:{config.model_dump_json(include=kept)}"
+
+
+def _sampling(config: TeacherConfig) -> Sampling:
+    return Sampling(config.max_tokens, config.temperature, config.top_p, config.seed)
+
+
+def _engine(config: TeacherConfig) -> Engine:
+    if config.kind != "openai":
+        return make_engine(config, resolve(config), "chat")
+    from autoj_reward.engine.openai import OpenAIEngine
+
+    return OpenAIEngine(
+        config,
+        "chat",
+        at_once=config.concurrency,
+        deadline_s=QUESTION_S,
+        asks_logprobs=False,
+    )
+
+
+@asynccontextmanager
+async def open_teacher(
+    config: TeacherConfig, log: AnswerLog, budget: TeacherBudget
+) -> AsyncIterator[Teacher]:
+    """Open the teacher that a config names; its engine is started here and closed at the end."""
+    engine = _engine(config)
+    await engine.start()
+    try:
+        yield Teacher(config, engine, log, budget)
+    finally:
+        await engine.close()

@@ -1,0 +1,227 @@
+"""A teacher is asked about a preference, and its answer becomes a row to train a judge on.
+
+The row has the published form; a preference of no use is set aside with the reason. The teacher's
+prompts (paper, Tables 8, 10, 11 and 12) keep untrusted text apart. Queries of the exam group get
+the `_reasoning` variants, which ask for a solution of the teacher's own first; the paper describes
+but does not print them, so their wording is this project's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autoj_reward.data.labelled import LABELS, is_held_out, message_parts
+from autoj_reward.data.sources import Preference
+from autoj_reward.data.teacher import Teacher
+from autoj_reward.data.unify import (
+    Reason,
+    clean_critique,
+    unify_comparison,
+    unify_rating,
+    unusable,
+)
+from autoj_reward.formats.criteria import Scenario, system_message
+from autoj_reward.formats.render import Message, Part, Prompt, fill, render
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.io.checks import BadField
+from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
+
+T = TypeVar("T")
+PROMPT_FILES = Path(__file__).parent / "prompts"
+USUAL_CRITIQUE = "word " * 200
+"""Stands in for a critique in estimates."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """The training row made of a preference, or why there is none."""
+
+    row: Preference
+    training: dict[str, Any] | None = None
+    """The row to train on; None if `reason` set it aside."""
+    reason: Reason | None = None
+    answer: str = ""
+    """The teacher's last answer about a row set aside."""
+
+
+Questions = Callable[[Teacher, Preference, Scenario, JudgeFormat], Awaitable[dict[str, Any]]]
+"""Asks about a row, and returns the training row without scenario and source; raises _Aside."""
+
+
+class _Aside(Exception):
+    """Raised for a row that is of no use."""
+
+    def __init__(self, reason: Reason, answer: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.answer = reason, answer
+
+
+async def make_training_row(
+    protocol: str, teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
+) -> RowResult:
+    """Ask the teacher the questions of a protocol about a row, and make the training row."""
+    try:
+        found = await QUESTIONS[protocol](teacher, row, scenario, fmt)
+    except _Aside as aside:
+        return RowResult(row, None, aside.reason, aside.answer)
+    return RowResult(row, found | {"scenario": scenario.name, "source_dataset": row.source})
+
+
+async def _compare(
+    teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
+) -> dict[str, Any]:
+    """Ask one question; keep the row if the teacher decides as people did (paper, section 3.3)."""
+    if row.label is None:
+        raise _Aside(Reason.NO_LABEL)
+    message = _message(PAIRWISE, row.query, row.responses, fmt)
+    prompt = pairwise_prompt(row.query, row.responses, scenario)
+    raw = await _ask(teacher, prompt, "pairwise", row, scenario)
+    found = _usable(unify_comparison(raw, fmt), raw)
+    if found.verdict is not row.label:
+        raise _Aside(Reason.DISAGREES, raw)
+    label = LABELS.index(found.verdict)
+    return {
+        "usrmsg": message,
+        "target_output": found.text,
+        "gt_label": label,
+        "pred_label": label,
+    }
+
+
+async def _criticise(
+    teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
+) -> dict[str, Any]:
+    """Ask for critiques with and without the criteria, then for both combined with a rating (paper,
+    section 3.3)."""
+    response = chosen_response(row)
+    message = _message(SINGLE, row.query, (response,), fmt)
+    prompts = {
+        "critique_with_criteria": critique_prompt(row.query, response, scenario, True),
+        "critique_without_criteria": critique_prompt(row.query, response, scenario, False),
+    }
+    asked = (_ask(teacher, prompt, stage, row, scenario) for stage, prompt in prompts.items())
+    critiques = []
+    for raw in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(raw, BaseException):
+            raise raw
+        critiques.append(_usable(clean_critique(raw, fmt), raw))
+    first, second = critiques
+    prompt = merge_prompt(row.query, response, (first, second))
+    raw = await _ask(teacher, prompt, "merge", row, scenario)
+    found = _usable(unify_rating(raw, fmt), raw)
+    return {
+        "usrmsg": message,
+        "target_output": found.text,
+        "pred_score": f"{found.rating:g}",
+    }
+
+
+def _usable(found: T | Reason, raw: str) -> T:
+    """Return what was read in an answer; raise _Aside for a reason against it."""
+    if isinstance(found, Reason):
+        raise _Aside(found, raw)
+    return found
+
+
+QUESTIONS: dict[str, Questions] = {"pairwise": _compare, "single": _criticise}
+
+
+def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> tuple[Prompt, ...]:
+    """Return the prompts of a row for an estimate, with critiques of usual length to merge."""
+    if protocol == "pairwise":
+        return (pairwise_prompt(row.query, row.responses, scenario),)
+    response = chosen_response(row)
+    return (
+        critique_prompt(row.query, response, scenario, True),
+        critique_prompt(row.query, response, scenario, False),
+        merge_prompt(row.query, response, (USUAL_CRITIQUE, USUAL_CRITIQUE)),
+    )
+
+
+def chosen_response(row: Preference) -> str:
+    """Draw the response of a pair that is criticised, from its text: the same in every run."""
+    return row.responses[is_held_out("\0".join(row.responses), 0.5)]
+
+
+def _message(protocol: str, query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
+    """Return the judge's input, if training could take it apart again."""
+    item = JudgeInput(protocol, query, responses)
+    text = render(item, fmt)[-1].text
+    try:
+        found = message_parts({"usrmsg": text}, "usrmsg", fmt, protocol)
+    except BadField as why:
+        raise _Aside(Reason.AMBIGUOUS, why.reason) from None
+    if found != [query, *responses]:
+        raise _Aside(Reason.AMBIGUOUS)
+    return text
+
+
+async def _ask(
+    teacher: Teacher, prompt: Prompt, stage: str, row: Preference, scenario: Scenario
+) -> str:
+    """Return the text of a usable answer."""
+    meta = {
+        "protocol": stage,
+        "scenario": scenario.name,
+        "source_dataset": row.source,
+        "file": row.file,
+        "line": row.line,
+    }
+    answer = await teacher.ask(prompt, meta)
+    if answer is None:
+        raise _Aside(Reason.UNAVAILABLE)
+    if answer.finish_reason == "rejected":
+        raise _Aside(Reason.REJECTED, answer.text)
+    if reason := unusable(answer.text, answer.finish_reason == "stop"):
+        raise _Aside(reason, answer.text)
+    return answer.text
+
+
+def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> Prompt:
+    """Compare two responses by the scenario's criteria (Table 10)."""
+    first, second = map(_response, responses)
+    values = {"query": _text(query), "response_1": first, "response_2": second}
+    return _prompt(_variant("pairwise", scenario), values, scenario)
+
+
+def critique_prompt(query: str, response: str, scenario: Scenario, criteria: bool) -> Prompt:
+    """Criticise one response, with or without the criteria (Table 11)."""
+    values = {"query": _text(query), "response": _response(response)}
+    return _prompt(_variant("critique", scenario), values, scenario if criteria else None)
+
+
+def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> Prompt:
+    """Combine two critiques and rate (Table 12)."""
+    first, second = map(_text, critiques)
+    values = {"query": _text(query), "response": _response(response)}
+    return _prompt("merge", values | {"critique_1": first, "critique_2": second}, None)
+
+
+def _variant(name: str, scenario: Scenario) -> str:
+    return f"{name}_reasoning" if scenario.needs_reasoning else name
+
+
+def _prompt(name: str, values: dict[str, Part], scenario: Scenario | None) -> Prompt:
+    placed = {place: (part,) for place, part in values.items()}
+    user = Message("user", fill(_template(name), placed))
+    if scenario is None:
+        return (user,)
+    return (Message("system", (Part(system_message(scenario)),)), user)
+
+
+def _text(text: str) -> Part:
+    return Part(text, trusted=False)
+
+
+def _response(text: str) -> Part:
+    return Part(text, trusted=False, response=True)
+
+
+@cache
+def _template(name: str) -> str:
+    return (PROMPT_FILES / f"{name}.txt").read_text(encoding="utf-8")

@@ -1,0 +1,232 @@
+"""Scenarios and the criteria by which responses to their queries are judged (paper, section 3.1).
+
+There are 58 scenarios of the paper (Table 6) in eight groups, and those that a user adds. Each is
+one file `NAME.yaml` in the published dialect: a block `scenario` (group, description, other names)
+and sections that map names to criteria. A criterion has `content` (the sentence), `type` (`basic`,
+`content`, `format` or `style`) and an optional `weight`, which the authors gave up and nobody
+reads. A section may be `!include some/file.yaml`. Reading a file runs nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from autoj_reward.config import Block, check
+from autoj_reward.config.load import read_yaml
+from autoj_reward.errors import ConfigError
+from autoj_reward.formats.schema import PLACEHOLDER
+
+ScenarioGroup = Literal[
+    "summarization",
+    "exam_questions",
+    "code",
+    "rewriting",
+    "creative_writing",
+    "functional_writing",
+    "general_communication",
+    "nlp_tasks",
+]
+SCENARIO_GROUPS: tuple[ScenarioGroup, ...] = get_args(ScenarioGroup)
+SCENARIO_FILES = Path(__file__).parent / "scenarios"
+"""The package's scenarios; `basics/` holds the criteria that they include."""
+OTHER_SCENARIO = "others"
+"""The scenario of a query that belongs to no other."""
+CriterionKind = Literal["basic", "content", "format", "style"]
+CRITERION_KINDS: tuple[CriterionKind, ...] = get_args(CriterionKind)
+CRITERION_FIELDS = {"content", "type", "weight"}
+MAX_FILES = 200
+"""Files read for one scenario, included ones counted each time."""
+SYSTEM_MESSAGE = (SCENARIO_FILES / "system.txt").read_text(encoding="utf-8")
+SPECIFIC = (
+    "The following are the specific criteria for this type of query, focusing on the {} aspect:"
+)
+HEADINGS: dict[CriterionKind, str] = {
+    "content": SPECIFIC.format("content"),
+    "format": SPECIFIC.format("format"),
+    "style": SPECIFIC.format("style"),
+    "basic": "The following are the basic and general criteria:",
+}
+"""Aspects in their order; Table 9 shows no style, which stands with the other specific ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing that a good response does."""
+
+    name: str
+    text: str
+    """One sentence."""
+    kind: CriterionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A kind of query."""
+
+    name: str
+    group: ScenarioGroup
+    description: str
+    criteria: tuple[Criterion, ...]
+    aliases: tuple[str, ...] = ()
+    """Other names for it in released data."""
+
+    @property
+    def needs_reasoning(self) -> bool:
+        """Whether a teacher first solves the task itself: the exam group (paper, section 3.3)."""
+        return self.group == "exam_questions"
+
+
+class Scenarios:
+    """Scenarios by name or alias, in the order of their groups, then by name."""
+
+    def __init__(self, scenarios: Iterable[Scenario]) -> None:
+        """Raises ConfigError where two scenarios share a name or an alias."""
+        self._all = tuple(sorted(scenarios, key=lambda s: (SCENARIO_GROUPS.index(s.group), s.name)))
+        self._named: dict[str, Scenario] = {}
+        for scenario in self._all:
+            for name in (scenario.name, *scenario.aliases):
+                if other := self._named.get(name):
+                    raise ConfigError(f"scenario {name!r}: {other.name} has this name already")
+                self._named[name] = scenario
+
+    def __getitem__(self, name: str) -> Scenario:
+        """Raises ConfigError with the nearest names for one that is unknown."""
+        if found := self._named.get(name):
+            return found
+        near = difflib.get_close_matches(name, self._named, 3) or sorted(self._named)
+        raise ConfigError(f"no scenario {name!r}; did you mean {', '.join(near)}?")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._named
+
+    def __iter__(self) -> Iterator[Scenario]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scenarios' own names, aliases left out."""
+        return tuple(scenario.name for scenario in self._all)
+
+
+class _Head(Block):
+    group: ScenarioGroup
+    description: str
+    aliases: tuple[str, ...] = ()
+
+
+@lru_cache
+def load_scenarios(folder: Path | None = None) -> Scenarios:
+    """Load the package's scenarios, and every `NAME.yaml` of a folder on top.
+
+    A file of the folder replaces the package's scenario of the same name. Its includes are taken
+    from the folder first, then from the package. Raises ConfigError naming the file at fault.
+    """
+    files = {path.stem: path for path in SCENARIO_FILES.glob("*.yaml")}
+    if folder is not None:
+        own = sorted(folder.glob("*.yaml"))
+        if not own:
+            raise ConfigError(f"{folder}: no scenario files; each is one NAME.yaml")
+        files |= {path.stem: path for path in own}
+    return Scenarios(_scenario(path, (path.parent, SCENARIO_FILES)) for path in files.values())
+
+
+def _scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
+    data = read_criteria(path, *roots)
+    head = data.pop("scenario", None)
+    if not isinstance(head, dict):
+        raise ConfigError(
+            f"{path}: no block `scenario` with group (one of {', '.join(SCENARIO_GROUPS)}) and "
+            "description"
+        )
+    facts = check(_Head, head, f"{path}: scenario")
+    criteria = criteria_in(data, str(path))
+    if not criteria:
+        raise ConfigError(f"{path}: no criteria")
+    return Scenario(path.stem, facts.group, facts.description.strip(), criteria, facts.aliases)
+
+
+def read_criteria(path: Path, *roots: Path) -> dict[str, Any]:
+    """Read the mapping in a file, its includes filled in from the first root that has them.
+
+    Raises ConfigError naming the file for text that is no YAML or no mapping, a key that stands
+    twice, an include that leaves the roots, and a file that includes itself, however indirectly.
+    """
+    return _read(path.resolve(), tuple(root.resolve() for root in roots), (), [])
+
+
+def _read(
+    path: Path, roots: tuple[Path, ...], above: tuple[Path, ...], read: list[Path]
+) -> dict[str, Any]:
+    by = f", included by {above[-1]}" if above else ""
+    read.append(path)
+    if len(read) > MAX_FILES:
+        raise ConfigError(f"{path}{by}: more than {MAX_FILES} files are included: include fewer")
+
+    def include(name: str) -> dict[str, Any]:
+        paths = [(root / name).resolve() for root in roots]
+        if not all(map(Path.is_relative_to, paths, roots)):
+            raise ConfigError(
+                f"{path}: !include {name!r} leaves the folder that includes come from"
+            )
+        found = next((path for path in paths if path.is_file()), paths[0])
+        if found in (*above, path):
+            raise ConfigError(f"{path}: !include {name!r} comes back to a file that is being read")
+        return _read(found, roots, (*above, path), read)
+
+    try:
+        data = read_yaml(path, {"!include": include})
+    except OSError as error:
+        raise ConfigError(f"{path}{by}: cannot be read: {error.strerror}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: criteria are a mapping, not {type(data).__name__}")
+    return data
+
+
+def criteria_in(data: dict[str, Any], source: str) -> tuple[Criterion, ...]:
+    """Return all criteria of a file's sections, in their order. ConfigError names a wrong one."""
+    return tuple(_walk(data, source))
+
+
+def _walk(data: dict[str, Any], source: str) -> Iterator[Criterion]:
+    for name, value in data.items():
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source}: {name!r} is no criterion and no section: {value!r:.60}")
+        if "content" not in value and "type" not in value:
+            yield from _walk(value, source)
+            continue
+        if unknown := set(value) - CRITERION_FIELDS:
+            raise ConfigError(f"{source}: criterion {name!r} has unknown keys {sorted(unknown)}")
+        text, kind = value.get("content"), value.get("type")
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError(f"{source}: criterion {name!r} needs a sentence as its content")
+        if kind not in CRITERION_KINDS:
+            raise ConfigError(
+                f"{source}: criterion {name!r} has type {kind!r}; name one of "
+                f"{', '.join(CRITERION_KINDS)}"
+            )
+        yield Criterion(str(name), " ".join(text.split()), kind)
+
+
+def criteria_text(scenario: Scenario) -> str:
+    """Render the criteria as numbered lists, one an aspect; aspects without any are left out."""
+    blocks = []
+    for kind, heading in HEADINGS.items():
+        chosen = [c for c in scenario.criteria if c.kind == kind]
+        if chosen:
+            lines = [f"{number}. {c.name}: {c.text}" for number, c in enumerate(chosen, 1)]
+            blocks.append("\n\n".join([heading, *lines]))
+    return "\n\n".join(blocks)
+
+
+def system_message(scenario: Scenario) -> str:
+    """Render description and criteria as a teacher's system message (paper, Tables 8 and 9)."""
+    values = {"description": scenario.description, "criteria": criteria_text(scenario)}
+    return PLACEHOLDER.sub(lambda m: values[m[1]], SYSTEM_MESSAGE)

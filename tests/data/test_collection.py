@@ -1,0 +1,588 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoj_reward.cli.main import main
+from autoj_reward.data.labelled import read_compared, read_rated
+from autoj_reward.data.teacher import (
+    Answer,
+    AnswerLog,
+    OutOfBudget,
+    Teacher,
+    TeacherBudget,
+    TeacherConfig,
+    TeacherCost,
+)
+from autoj_reward.data.training_rows import critique_prompt, merge_prompt, pairwise_prompt
+from autoj_reward.data.unify import (
+    Reason,
+    Unified,
+    clean_critique,
+    unify_comparison,
+    unify_rating,
+    unusable,
+)
+from autoj_reward.engine.base import Generation, Prepared, Sampling
+from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
+from autoj_reward.formats.criteria import load_scenarios
+from autoj_reward.formats.render import Prompt, user_prompt
+from autoj_reward.formats.schema import load_format
+from autoj_reward.types import Usage, Verdict
+from tests.engine.test_distributions import Dialect
+
+FORMAT = load_format("autoj-en")
+KNOWN = load_scenarios()
+END = "\n\n2. The final decision:\nSo, the final decision is Response 1."
+
+
+def unified(*factors: str, end: str = END) -> str:
+    lines = "\n".join(f"- {factor}" for factor in factors)
+    return f"1. The key factors to distinguish these two responses:\n{lines}{end}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        pytest.param(
+            "1. The criteria that significantly distinguish the two responses are:\n\n"
+            "- accuracy: Response 1 is right.\n- depth: It goes further.\n\n"
+            "2. Other important factors:\n   - tone: It is kind.\n\n"
+            "3. So, the final decision is Response 1.",
+            unified(
+                "accuracy: Response 1 is right.", "depth: It goes further.", "tone: It is kind."
+            ),
+            id="as asked",
+        ),
+        pytest.param(
+            "**Accuracy**: Right.\n**Depth:** Far.\nAnd it cites.\n\n"
+            "### Conclusion\nThe first one wins. So, the final decision is **Response 1**. "
+            "It helps.",
+            unified(
+                "Accuracy: Right.",
+                "Depth: Far. And it cites.",
+                end=END + " The first one wins. It helps.",
+            ),
+            id="markdown",
+        ),
+        pytest.param(
+            "1) clarity: One is clear.\n2) Overall, one is better. Therefore the final decision is "
+            "Response 1\nIt helps.",
+            unified("clarity: One is clear.", end=END + " Overall, one is better. It helps."),
+            id="numbers",
+        ),
+        pytest.param(
+            "Reference Response: 4, since 2 + 2: four.\n\nComparison:\n- result: Only one has 4.\n"
+            'So, the final decision is "Response 1".',
+            unified("result: Only one has 4."),
+            id="own solution first",
+        ),
+        pytest.param(
+            "Length:\nThe first is brief.\n\nSo, the final decision is: Response 1",
+            unified("Length: The first is brief."),
+            id="name above its text",
+        ),
+    ],
+)
+def test_comparisons_get_the_unified_format(raw: str, text: str) -> None:
+    found = unify_comparison(raw, FORMAT)
+    assert isinstance(found, Unified)
+    assert found.verdict is Verdict.FIRST
+    assert found.text == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "verdict"),
+    [
+        ("- a: b\nSo, the final decision is Response 2.", Verdict.SECOND),
+        ("- a: b\nSo, the final decision is Tie.", Verdict.TIE),
+        ("- a: b\nSo, the final decision is a tie between them.", Verdict.TIE),
+        ("- a: b\nThe final decision is that they are tied.", Verdict.TIE),
+        ("- a: b\nFinal decision: Response 2", Verdict.SECOND),
+    ],
+)
+def test_decisions_in_other_words(raw: str, verdict: Verdict) -> None:
+    found = unify_comparison(raw, FORMAT)
+    assert isinstance(found, Unified) and found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        pytest.param(
+            "- a: b\nSo, the final decision is Response 1/Response 2/Tie",
+            Reason.NO_DECISION,
+            id="list of options",
+        ),
+        pytest.param(
+            "- a: b\nSo, the final decision is Response 3.", Reason.NO_DECISION, id="third"
+        ),
+        pytest.param(
+            "Both are fine.\nSo, the final decision is Tie.", Reason.NO_FACTORS, id="no names"
+        ),
+    ],
+)
+def test_comparisons_of_no_use(raw: str, reason: Reason) -> None:
+    assert unify_comparison(raw, FORMAT) is reason
+
+
+@pytest.mark.parametrize(
+    ("text", "finished", "reason"),
+    [
+        (" \n", False, Reason.EMPTY),
+        ("As an AI language model, I cannot judge this.", True, Reason.REFUSAL),
+        ("I’m unable to compare these.", True, Reason.REFUSAL),
+        ("The response is sorry to say so, and I cannot follow it.", True, None),
+    ],
+)
+def test_unusable_answers(text: str, finished: bool, reason: Reason | None) -> None:
+    assert unusable(text, finished) is reason
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ("Too short.\n", "Too short."),
+        ("Reference Response: 4\n\n2. Critiques:\nIt says 5.", "It says 5."),
+        ("It says 5.\nRating: [[3]] Bad.", "It says 5."),
+        ("Rating: [[3]]", Reason.EMPTY),
+    ],
+)
+def test_critiques_are_cleaned(raw: str, found: str | Reason) -> None:
+    assert clean_critique(raw, FORMAT) == found
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ("Thin.\n\nRating: [[4]]", Unified("Thin.\n\nRating: [[4]]", rating=4.0)),
+        ("Thin. Rating: [[5.5]]", Unified("Thin.\n\nRating: [[5.5]]", rating=5.5)),
+        ("Thin.\n**Rating: [[4]]**", Unified("Thin.\n\nRating: [[4]]", rating=4.0)),
+        ("Thin.", Reason.NO_RATING),
+        ("Thin. Rating: [[11]]", Reason.NO_RATING),
+        ("Rating: [[4]]", Reason.EMPTY),
+        ("Rating: [[3]] Better: Rating: [[4]]", Reason.CONTRADICTORY),
+        (
+            "Fine. Rating: [[4]] I repeat. Rating: [[4]]",
+            Unified("Fine.\n\nRating: [[4]]", rating=4),
+        ),
+    ],
+)
+def test_ratings_end_merged_critiques(raw: str, found: Unified | Reason) -> None:
+    assert unify_rating(raw, FORMAT) == found
+
+
+def test_prompts_hold_criteria_where_they_should() -> None:
+    planning, exam = KNOWN["planning"], KNOWN["math_reasoning"]
+    [system, user] = pairwise_prompt("Q {response_1}", ("A", "B"), planning)
+    assert system.role == "system" and "plan for trouble" in system.text
+    assert "[Query]: Q {response_1}\n***\n[Response 1]: A\n***\n[Response 2]: B\n" in user.text
+    assert "Reference Response" not in user.text
+    assert [part.text for part in user.parts if not part.trusted] == ["Q {response_1}", "A", "B"]
+    assert "Reference Response" in pairwise_prompt("Q", ("A", "B"), exam)[-1].text
+    assert [m.role for m in critique_prompt("Q", "A", exam, True)] == ["system", "user"]
+    [user] = critique_prompt("Q", "A", exam, False)
+    assert 'under the heading "Critiques:"' in user.text
+    [user] = merge_prompt("Q", "A", ("x", "y"))
+    assert "[Critique 1]: x\n***\n[Critique 2]: y\n" in user.text
+
+
+class Scripted:
+    """An engine whose answers are given; texts, or errors to raise."""
+
+    def __init__(self, *answers: str | Exception) -> None:
+        self.answers = list(answers)
+        self.most_at_once = self.at_once = 0
+
+    async def contact(self, _sampling: Sampling, known: dict[str, Any]) -> dict[str, Any]:
+        return known
+
+    async def prepare(self, prompt: Prompt, _max_tokens: int, _over_long: str) -> Prepared:
+        return Prepared(prompt)
+
+    async def generate(self, _prepared: Prepared, _sampling: Sampling) -> list[Generation]:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0.001)
+        self.at_once -= 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [Generation(answer, usage=Usage(100, 0, 50, 0.1))]
+
+
+Opened = Callable[..., tuple[Teacher, AnswerLog]]
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Iterator[Opened]:
+    """A teacher on an engine, with the record of its answers in the test's folder."""
+    logs = []
+
+    def opened(
+        engine: Any, budget: TeacherBudget | None = None, **more: Any
+    ) -> tuple[Teacher, AnswerLog]:
+        config = TeacherConfig.model_validate(
+            {"kind": "fake", "price_in": 10, "price_out": 20, "max_tokens": 100, **more}
+        )
+        logs.append(AnswerLog(tmp_path / "answers.jsonl"))
+        return Teacher(config, engine, logs[-1], budget or TeacherBudget()), logs[-1]
+
+    yield opened
+    for log in logs:
+        log.close()
+
+
+async def test_an_answer_is_paid_for_once(teacher: Opened) -> None:
+    first, log = teacher(Scripted("one"))
+    said = await first.ask(user_prompt("q"), {"line": 1})
+    assert said == Answer("one", "stop", TeacherCost(100, 50, 0.002))
+    log.close()
+    again, log = teacher(Scripted())
+    assert await again.ask(user_prompt("q"), {}) == said
+    assert (again.asked, log.spent.tokens) == (0, 150)
+    other, _ = teacher(Scripted("two"), temperature=1)
+    assert await other.ask(user_prompt("q"), {}) != said
+
+
+async def test_a_line_that_was_cut_is_dropped(tmp_path: Path, teacher: Opened) -> None:
+    first, log = teacher(Scripted("one", "two"))
+    for query in ("a", "b"):
+        await first.ask(user_prompt(query), {})
+    log.close()
+    path = tmp_path / "answers.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    again, log = teacher(Scripted("two"))
+    await again.ask(user_prompt("b"), {})
+    log.close()
+    assert [json.loads(line)["output"] for line in path.read_bytes().splitlines()] == ["one", "two"]
+
+
+def test_a_file_that_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"key": "x"}\n')
+    with pytest.raises(JournalError, match=r"answers.jsonl:1: not a recorded answer"):
+        AnswerLog(path)
+
+
+@pytest.mark.parametrize(
+    ("budget", "answered"),
+    [
+        # The longest answer costs 108 tokens, an answer 150.
+        pytest.param({"tokens": 107}, 0, id="not even one"),
+        pytest.param({"tokens": 258}, 2, id="tokens"),
+        pytest.param({"usd": 0.0062}, 3, id="dollars"),
+        pytest.param({}, 5, id="none"),
+    ],
+)
+async def test_the_budget_is_never_overspent(
+    teacher: Opened, budget: dict[str, float], answered: int
+) -> None:
+    asking, log = teacher(Scripted(*"abcde"), TeacherBudget.model_validate(budget), concurrency=1)
+    done = await asyncio.gather(
+        *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
+    )
+    assert sum(isinstance(d, Answer) for d in done) == answered
+    assert sum(isinstance(d, OutOfBudget) for d in done) == 5 - answered
+    assert log.spent.tokens == 150 * answered
+
+
+async def test_questions_in_flight_count_against_the_budget(teacher: Opened) -> None:
+    engine = Scripted(*"abcde")
+    asking, _ = teacher(engine, TeacherBudget(tokens=330), concurrency=5)
+    done = await asyncio.gather(
+        *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
+    )
+    assert sum(isinstance(d, Answer) for d in done) == engine.most_at_once == 3
+
+
+async def test_no_more_questions_at_once_than_allowed(teacher: Opened) -> None:
+    engine = Scripted(*"abcdefgh")
+    asking, _ = teacher(engine, concurrency=3)
+    await asyncio.gather(*(asking.ask(user_prompt(str(n)), {}) for n in range(8)))
+    assert engine.most_at_once == 3
+
+
+async def test_rejected_questions_are_recorded_and_unanswered_ones_are_not(teacher: Opened) -> None:
+    asking, log = teacher(Scripted(InputRejected("too long"), EngineUnavailable("busy"), "late"))
+    assert await asking.ask(user_prompt("a"), {}) == Answer("too long", "rejected")
+    assert await asking.ask(user_prompt("b"), {}) is None
+    said = await asking.ask(user_prompt("b"), {})
+    assert said is not None and said.text == "late"
+    assert log.spent == TeacherCost(100, 50, 0.002)
+
+
+async def test_an_endpoint_that_is_gone_stops_the_run(teacher: Opened) -> None:
+    engine = Scripted(*[EngineUnavailable("down")] * 3)
+    asking, _ = teacher(engine, patience=3)
+    assert await asking.ask(user_prompt("a"), {}) is None
+    assert await asking.ask(user_prompt("b"), {}) is None
+    with pytest.raises(EngineUnavailable, match="down"):
+        await asking.ask(user_prompt("c"), {})
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run_file(folder: Path, rows: list[dict[str, Any]], **more: Any) -> str:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config: dict[str, Any] = {
+        "protocol": "pairwise",
+        "teacher": {"kind": "fake", "price_in": 10, "price_out": 10},
+        "sources": [{"form": "own", "path": "rows.jsonl", "name": "ours"}],
+        "folder": str(folder),
+        "near_duplicate": None,
+        "output": str(folder / "out"),
+    } | more
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def row(number: int, scenario: str | None = "planning", **more: Any) -> dict[str, Any]:
+    return {
+        "query": f"How do I plan party {number}?",
+        "response_1": f"The long answer to question {number}.",
+        "response_2": f"Short {number}.",
+        "label": 0,
+        "scenario": scenario,
+    } | more
+
+
+GOOD = "- depth: One is deep.\nSo, the final decision is Response 1."
+
+
+def test_pairs_become_a_file_that_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Good rows are trained on; each kind of bad answer is counted under its reason."""
+    told = {
+        "no_human_label": (row(10, label=None), GOOD),
+        "cannot_be_split_again": (row(11, query="Plan this:\n***\n[Response 1]: x"), GOOD),
+        "empty_answer": (row(12), ""),
+        "refusal": (row(13), "I'm sorry, but I can't help."),
+        "wrong_language": (
+            row(14),
+            "- Tiefe: Die erste ist gut und nicht schlecht.\n" + GOOD[-40:],
+        ),
+        "no_decision": (row(15), "- depth: Both are deep."),
+        "contradictory_decisions": (row(16), GOOD + " The final decision is Response 2."),
+        "no_factors": (row(17), "So, the final decision is Response 1."),
+        "disagrees_with_people": (row(18), GOOD.replace("Response 1", "Response 2")),
+    }
+    script = {
+        "comparisons": {r["response_1"]: text for r, text in told.values()},
+        "fail": {
+            row(19)["response_1"]: "unavailable",
+            row(20)["response_1"]: "rejected",
+            row(21)["response_1"]: "truncated",
+        },
+    }
+    good = [row(n) for n in range(3)] + [row(3, "roleplay", response_2="Longer " * 9, label=1)]
+    rows = [*good, *(r for r, _ in told.values()), *(row(n) for n in (19, 20, 21)), row(0)]
+    config = run_file(
+        tmp_path,
+        [*rows, {"query": "no responses"}, row(30, "plannin")],
+        teacher={"kind": "fake", "script": script},
+        decontaminate=["measure.jsonl"],
+    )
+    (tmp_path / "measure.jsonl").write_text(json.dumps({"prompt": "how do I plan PARTY 2?"}))
+    assert main(["collect", "--config", config]) == 0
+    found = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert found["rows"]["set_aside"] == dict.fromkeys(
+        sorted(found["rows"]["set_aside"], key=list(found["rows"]["set_aside"]).index), 1
+    )
+    assert set(found["rows"]["set_aside"]) == {
+        *told,
+        "unavailable",
+        "input_rejected",
+        "cut_answer",
+    }
+    assert found["rows"]["dropped"] == {"measured": 1, "duplicate": 1}
+    assert (found["rows"]["malformed"], found["rows"]["kept"]) == (2, 3)
+    assert found["labels"] == {"win": 2, "lose": 1, "tie": 0}
+    assert found["scenarios"] == {"planning": 2, "roleplay": 1}
+    aside = {r["reason"]: r for r in lines(tmp_path / "out/set_aside.jsonl")}
+    assert aside["refusal"]["answer"] == "I'm sorry, but I can't help."
+    shown = capsys.readouterr()
+    assert "| win | 2 |" in shown.out
+    assert "field 'scenario': no scenario 'plannin'" in shown.err
+
+    trained = read_compared(str(tmp_path / "out/pairwise.jsonl"), FORMAT)
+    assert not trained.bad
+    assert {r.query for r in trained.rows} == {r["query"] for r in (good[0], good[1], good[3])}
+    assert all(r.judgement.startswith("1. The key factors") for r in trained.rows)
+    first = lines(tmp_path / "out/pairwise.jsonl")[0]
+    assert set(first) == {
+        "usrmsg",
+        "target_output",
+        "gt_label",
+        "pred_label",
+        "scenario",
+        "source_dataset",
+    }
+
+
+def test_an_endpoint_teaches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endpoint = Dialect(most=None, written=(GOOD,))  # it refuses log-probabilities
+    teacher = {"kind": "openai", "base_url": endpoint.url, "model": "m", "start_s": 1}
+    config = run_file(tmp_path, [row(n) for n in range(3)], teacher=teacher)
+    down = ["--set", "teacher.base_url=http://127.0.0.1:9/v1", "--set", f"output={tmp_path}/down"]
+    try:
+        assert main(["collect", "--config", config]) == 0
+        assert main(["collect", "--config", config, *down]) == 1
+    finally:
+        endpoint.close()
+    answers = lines(tmp_path / "out/answers.jsonl")
+    assert len(answers) == 3 and len(endpoint.requests) == 1 + 3  # the first asks what it can
+    assert not any("logprobs" in body for _, body, _ in endpoint.requests)
+    assert "start_s is how long to wait" in capsys.readouterr().err
+
+
+def test_single_responses_take_three_questions(tmp_path: Path) -> None:
+    config = run_file(tmp_path, [row(n) for n in range(4)], protocol="single")
+    assert main(["collect", "--config", config]) == 0
+    answers = lines(tmp_path / "out/answers.jsonl")
+    assert {a["meta"]["protocol"] for a in answers} == {
+        "critique_with_criteria",
+        "critique_without_criteria",
+        "merge",
+    }
+    assert len(answers) == 12
+    trained = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
+    assert len(trained.rows) == 4 and not trained.bad
+    found = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert sum(found["ratings"].values()) == 4
+
+
+def test_a_full_scenario_is_not_asked_further(tmp_path: Path) -> None:
+    """Three of ten rows disagree; asking goes on until four are kept, and never beyond."""
+    rows = [row(n, label=0 if n >= 3 else 1) for n in range(10)]
+    config = run_file(tmp_path, rows, per_scenario=4)
+    assert main(["collect", "--config", config]) == 0
+    found = json.loads((tmp_path / "out/statistics.json").read_text())
+    aside = found["rows"]["set_aside"].get("disagrees_with_people", 0)
+    assert found["rows"]["kept"] == 4
+    assert found["questions_in_this_run"] == 4 + aside
+    assert found["rows"]["not_needed_or_not_reached"] == 6 - aside
+    assert main(["collect", "--config", config, "--set", "per_scenario=5"]) == 0
+    more = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert more["rows"]["kept"] == 5
+    assert more["questions_in_this_run"] < 5
+
+
+def test_the_budget_stops_and_more_of_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = run_file(tmp_path, [row(n) for n in range(6)], budget={"tokens": 3000})
+    assert main(["collect", "--config", config]) == 0
+    assert "Stopped by the budget" in capsys.readouterr().out
+    first = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert 0 < first["rows"]["kept"] < 6
+    assert main(["collect", "--config", config, "--set", "budget.tokens=100000"]) == 0
+    second = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert second["rows"]["kept"] == 6
+    assert second["questions_in_this_run"] == 6 - first["rows"]["kept"]
+    assert second["spent"]["usd"] == pytest.approx(
+        (second["spent"]["tokens_in"] + second["spent"]["tokens_out"]) * 1e-5
+    )
+
+
+def test_a_dry_run_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = run_file(tmp_path, [row(n) for n in range(6)], per_scenario=2)
+    assert main(["collect", "--config", config, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "every_answer_kept: rows 2, questions 2, " in out
+    assert "every_row_asked: rows 6, questions 6, " in out
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_without_a_scenario_are_classified(tmp_path: Path) -> None:
+    rows = [row(n, scenario=None) for n in range(3)]
+    rows.append(row(9, scenario=None, query="Write a python function that sorts a list."))
+    assert main(["collect", "--config", run_file(tmp_path, rows)]) == 0
+    found = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert found["scenarios"].get("code_generation") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param({"sources": []}, "sources", id="no sources"),
+        pytest.param({"teacher": {"kind": "openai"}}, "base_url", id="no address"),
+        pytest.param({"scenarios": "none/"}, "no scenario files", id="scenarios"),
+        pytest.param({"decontaminate": ["none.jsonl"]}, "cannot be found", id="no evaluation"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], said: str
+) -> None:
+    assert main(["collect", "--config", run_file(tmp_path, [row(1)], **more)]) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_row_left_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collect", "--config", run_file(tmp_path, [row(1, response_1=" ")])]) == 1
+    assert "no row is left of 1: 0 malformed, {'empty_response': 1}" in capsys.readouterr().err
+
+
+def test_the_training_recipe_takes_what_is_collected(tmp_path: Path, smollm2: Any) -> None:
+    from autoj_reward.formats.tokens import PromptTokenizer
+    from autoj_reward.training.judge.examples import make_examples
+    from autoj_reward.training.judge.recipe import TrainJudgeConfig
+    from autoj_reward.training.judge.targets import ExampleBuilder
+
+    for protocol in ("pairwise", "single"):
+        config = run_file(tmp_path, [row(n) for n in range(3)], protocol=protocol)
+        assert main(["collect", "--config", config, "--set", f"output={tmp_path / protocol}"]) == 0
+    recipe = TrainJudgeConfig.model_validate(
+        {
+            "model": "smollm2-135m-instruct",
+            "data": {
+                "rated": [str(tmp_path / "single/single.jsonl")],
+                "compared": [str(tmp_path / "pairwise/pairwise.jsonl")],
+            },
+            "output": str(tmp_path / "training"),
+            "bad_rows": "stop",
+        }
+    )
+    builder = ExampleBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, recipe.losses, recipe.brief)
+    assert make_examples(recipe, builder).counts()["training"] == {"rated": 3, "compared": 6}
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_the_default_judge_as_teacher(tmp_path: Path) -> None:
+    """What a 135M model says is of little use; every row must end kept or set aside."""
+    config = run_file(
+        tmp_path,
+        [row(n) for n in range(4)],
+        protocol="single",
+        teacher={"kind": "vllm", "model": "default", "max_tokens": 128, "kv_cache_gib": 1.0},
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "autoj_reward.cli", "collect", "--config", config],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads((tmp_path / "out/statistics.json").read_text())["rows"]
+    assert found["kept"] + sum(found["set_aside"].values()) == 4
+    assert len(lines(tmp_path / "out/answers.jsonl")) >= 8
+    if found["kept"]:
+        trained = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
+        assert len(trained.rows) == found["kept"] and not trained.bad

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.data.filters import (
+    NearDuplicates,
+    filter_rows,
+    is_english,
+    measured_queries,
+)
+from autoj_reward.data.sources import Preference, SourceConfig, read_preferences
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.types import Verdict
+
+DATA = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[2] / "../shared/data"))
+FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
+DATASKETCH = pytest.mark.skipif(find_spec("datasketch") is None, reason="datasketch is missing")
+
+
+def dialogue(*texts: str) -> list[dict[str, str]]:
+    return [
+        {"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(texts)
+    ]
+
+
+ARENA = {
+    "question_id": "1",
+    "model_a": "m",
+    "model_b": "n",
+    "winner": "model_b",
+    "conversation_a": dialogue("Why?", "A", "And?", "later"),
+    "conversation_b": dialogue("Why?", "B", "And?", "last"),
+    "turn": 2,
+    "language": "English",
+}
+SUMMARY: dict[str, Any] = {
+    "info": {"id": "x", "title": "My {post} cat", "post": "It ran away.", "subreddit": "cats"},
+    "summaries": [{"text": " Cat lost.", "policy": "p"}, {"text": " A cat.", "policy": "q"}],
+    "choice": 0,
+}
+WEBGPT: dict[str, Any] = {
+    "question": {"dataset": "eli5", "full_text": "Why is rain wet?"},
+    "answer_0": "It is water [1].",
+    "answer_1": "Because.",
+    "score_0": 0.5,
+    "score_1": -0.5,
+}
+SHP = {"history": "How?", "human_ref_A": "So", "human_ref_B": "Thus", "labels": 1, "domain": "x"}
+SAFE = {
+    "prompt": "How?",
+    "response_0": "So",
+    "response_1": "Thus",
+    "better_response_id": 1,
+    "safer_response_id": 0,
+}
+HH = {
+    "chosen": "\n\nHuman: How?\n\nAssistant: Well",
+    "rejected": "\n\nHuman: How?\n\nAssistant: So",
+}
+PANDALM = {
+    "instruction": "Sum up",
+    "input": "a text",
+    "response1": "x",
+    "response2": "y",
+    "annotator1": 0,
+    "annotator2": 0,
+    "annotator3": 2,
+}
+OWN = {"query": "Q", "response_1": "x", "response_2": "y"}
+
+
+def read(folder: Path, form: str, *rows: Any) -> Any:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return read_preferences(SourceConfig.model_validate({"form": form, "path": ""}), str(path))
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "query", "responses", "label"),
+    [
+        pytest.param("chatbot_arena", ARENA, "Why?", ("A", "B"), SECOND, id="arena"),
+        pytest.param(
+            "chatbot_arena", ARENA | {"winner": "tie (bothbad)"}, "Why?", ("A", "B"), TIE, id="bad"
+        ),
+        pytest.param(
+            "chatbot_arena", ARENA | {"winner": None}, "Why?", ("A", "B"), None, id="no vote"
+        ),
+        pytest.param("mt_bench", ARENA | {"turn": 1}, "Why?", ("A", "B"), SECOND, id="mt-bench"),
+        pytest.param(
+            "openai_summary",
+            SUMMARY,
+            "Summarize the following post\n\nTitle: My {post} cat\n\nPost: It ran away.",
+            ("Cat lost.", "A cat."),
+            FIRST,
+            id="summary",
+        ),
+        pytest.param(
+            "webgpt",
+            WEBGPT,
+            "Why is rain wet?",
+            ("It is water [1].", "Because."),
+            FIRST,
+            id="webgpt",
+        ),
+        pytest.param(
+            "webgpt",
+            WEBGPT | {"score_0": 0.0, "score_1": 0.0},
+            "Why is rain wet?",
+            ("It is water [1].", "Because."),
+            TIE,
+            id="webgpt, tie",
+        ),
+        pytest.param("shp", SHP, "How?", ("So", "Thus"), FIRST, id="shp"),
+        pytest.param("shp", SHP | {"labels": 0}, "How?", ("So", "Thus"), SECOND, id="shp, B"),
+        pytest.param("safe_rlhf", SAFE, "How?", ("So", "Thus"), SECOND, id="safe-rlhf"),
+        pytest.param("pandalm", PANDALM, "Sum up\na text", ("x", "y"), TIE, id="pandalm"),
+        pytest.param("own", OWN, "Q", ("x", "y"), None, id="own, no label"),
+        pytest.param("own", OWN | {"label": 2}, "Q", ("x", "y"), TIE, id="own"),
+        pytest.param("own", OWN | {"label": "first"}, "Q", ("x", "y"), FIRST, id="own, word"),
+    ],
+)
+def test_published_rows(
+    tmp_path: Path,
+    form: str,
+    row: Any,
+    query: str,
+    responses: tuple[str, str],
+    label: Verdict | None,
+) -> None:
+    found = read(tmp_path, form, row)
+    [only] = found.rows
+    assert (only.query, only.responses, only.label) == (query, responses, label)
+    assert (only.source, only.line, found.bad) == (form, 1, ())
+
+
+def test_the_better_response_is_not_always_first(tmp_path: Path) -> None:
+    """Rows that differ in one letter come in both orders, each with the label of its order."""
+    rows = [{"prompt": "How?", "chosen": " Well", "rejected": "So " + "s" * n} for n in range(20)]
+    found = read(tmp_path, "synthetic_gptj", *rows).rows
+    chosen = [r.responses[0 if r.label is FIRST else 1] for r in found]
+    assert set(chosen) == {"Well"}
+    assert {r.label for r in found} == {FIRST, SECOND}
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "field", "said"),
+    [
+        pytest.param(
+            "chatbot_arena", ARENA | {"winner": "me"}, "winner", "'me': not model_a", id="winner"
+        ),
+        pytest.param(
+            "chatbot_arena",
+            ARENA | {"conversation_b": dialogue("What?", "B")},
+            "conversation_b",
+            "another than",
+            id="two queries",
+        ),
+        pytest.param(
+            "chatbot_arena",
+            ARENA | {"conversation_a": dialogue("Why?")},
+            "conversation_a",
+            "no query with its answer",
+            id="no answer",
+        ),
+        pytest.param(
+            "chatbot_arena",
+            ARENA | {"conversation_a": dialogue(" ", "A"), "conversation_b": dialogue(" ", "B")},
+            "",
+            "the query is blank",
+            id="blank",
+        ),
+        pytest.param("mt_bench", ARENA, "turn", "2: a vote on a later turn", id="later turn"),
+        pytest.param("openai_summary", {"info": {}}, "summaries", "null", id="no summaries"),
+        pytest.param("openai_summary", SUMMARY | {"choice": 2}, "choice", "0 or 1", id="choice"),
+        pytest.param("webgpt", WEBGPT | {"score_1": "x"}, "score_1", "'x'", id="score"),
+        pytest.param("shp", SHP | {"labels": True}, "labels", "True is no label", id="labels"),
+        pytest.param("synthetic_gptj", {"prompt": "Q"}, "chosen", "missing", id="chosen"),
+        pytest.param("safe_rlhf", SAFE | {"response_1": 3}, "response_1", "not a string", id="no"),
+        pytest.param("own", OWN | {"label": "better"}, "label", "'better'", id="label"),
+        pytest.param("own", "text", "", "not a JSON object", id="no object"),
+        pytest.param(
+            "hh",
+            {
+                "chosen": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: d",
+                "rejected": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: e",
+            },
+            "chosen",
+            "a later turn",
+            id="later answers",
+        ),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, form: str, row: Any, field: str, said: str) -> None:
+    [bad] = read(tmp_path, form, row).bad
+    assert (bad.line, bad.field) == (1, field)
+    assert said in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "rows", "bad"),
+    [
+        ("hh", "hh/harmless_base_test.jsonl.gz", 2312, None),
+        ("pandalm", "pandalm/testset-v1.json", 999, 7),
+    ],
+)
+def test_the_real_files(form: str, path: str, rows: int, bad: int | None) -> None:
+    if not (DATA / path).is_file():
+        pytest.skip(f"no {DATA / path}: set AUTOJ_DATA to the folder of the released data")
+    source = SourceConfig.model_validate({"form": form, "path": path})
+    found = read_preferences(source, str(DATA / path))
+    assert len(found.rows) + len(found.bad) == rows
+    assert bad is None or len(found.bad) == bad
+    assert len(found.rows) > 100
+    labels = Counter(row.label for row in found.rows)
+    assert labels[FIRST] > 0.25 * len(found.rows) < 4 * labels[SECOND]
+    english = sum(is_english(row.query + " " + " ".join(row.responses)) for row in found.rows)
+    assert english > 0.97 * len(found.rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "english"),
+    [
+        ("How do I bake bread at home?", True),
+        ("def f(x): return {k: v for k, v in x}", True),
+        ("", True),
+        ("Hallo", True),  # too short to tell
+        ("Wie backe ich ein Brot und was ist die beste Sorte von Mehl?", False),
+        ("¿Cómo se hace el pan en casa y qué harina es la mejor?", False),
+        ("Comment faire du pain à la maison avec une farine qui est bonne ?", False),
+        ("怎么在家里做面包？", False),
+        ("Как испечь хлеб дома?", False),
+        ('Translate "la casa es grande" to English, and explain the grammar of it to me.', True),
+    ],
+)
+def test_english(text: str, english: bool) -> None:
+    assert is_english(text) is english
+
+
+def pair(query: str, first: str, second: str, label: Verdict | None = FIRST, **more: Any) -> Any:
+    return Preference(query, (first, second), label, source="s", file="f", line=1, **more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reasons"),
+    [
+        pytest.param([pair("Q", "a", "b"), pair("q ", "B", "a", SECOND)], ["duplicate"], id="swap"),
+        pytest.param(
+            [pair("Q", "a", "b"), pair("Q", "b", "a", FIRST)],
+            ["labels_contradict"] * 2,
+            id="labels",
+        ),
+        pytest.param([pair("Was ist das und wo?", "a", "b")], ["not_english"], id="german"),
+        pytest.param([pair("Hallo", "a", "b", english=False)], ["not_english"], id="told"),
+        pytest.param([pair("Was ist das und wo?", "a", "b", english=True)], [], id="told too"),
+        pytest.param([pair("Q", "a ", "A")], ["equal_responses"], id="equal"),
+        pytest.param([pair("Q", " ", "A")], ["empty_response"], id="empty"),
+        pytest.param([pair("Known  QUERY", "a", "b")], ["measured"], id="measured"),
+        pytest.param([pair("Q", "a", "b"), pair("Q", "a", "c")], [], id="same query"),
+    ],
+)
+def test_what_is_left_out(rows: list[Preference], reasons: list[str]) -> None:
+    taken = filter_rows(rows, ["known query"], None)
+    assert [d.reason for d in taken.dropped] == reasons
+    assert len(taken.rows) + len(taken.dropped) == len(rows)
+
+
+LONG = "Tell me in detail how the steam engine changed the way people worked and lived in towns"
+
+
+@DATASKETCH
+def test_near_duplicates_are_left_out() -> None:
+    rows = [
+        pair(LONG + " please", "a", "b"),
+        pair("Where do the swallows go in the winter months?", LONG, LONG + " and cities"),
+        pair("Where do the swallows go in the winter months", LONG + "?", LONG + " and cities!"),
+        pair("Where do the geese go?", "South", "North"),
+    ]
+    taken = filter_rows(rows, [LONG], 0.8)
+    assert [d.reason for d in taken.dropped] == ["nearly_measured", "near_duplicate"]
+    assert len(taken.rows) == 2
+
+
+@pytest.mark.skipif(find_spec("datasketch") is not None, reason="datasketch is installed")
+def test_without_datasketch_the_remedy_is_named() -> None:
+    with pytest.raises(ConfigError, match="needs the package datasketch: install it, or set"):
+        NearDuplicates(0.8)
+
+
+def test_measured_queries(tmp_path: Path) -> None:
+    path = tmp_path / "eval.jsonl"
+    path.write_text('{"prompt": "A"}\n{"query": "B"}\n{"instruction": "C"}\n')
+    assert measured_queries([str(path)]) == ["A", "B", "C"]
+    path.write_text('{"prompt": "A"}\n{"text": "B"}\n')
+    with pytest.raises(InputError, match=r"eval.jsonl:2: field 'query': missing"):
+        measured_queries([str(path)])
