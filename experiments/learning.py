@@ -7,18 +7,18 @@ Every algorithm trains the same policy from every seed by `autoj train`. Respons
 of the trained policy, to queries that were not trained on, are then scored: by a program that
 counts words, where the training's judge is scripted to rate how near a response comes to a number
 of them (and every rating in the journal must be what the program grants); else by the same judge
-that rewarded. `learning.json`, `learning.md` and the reward curves `learning.svg` get an entry a
+that rewarded. `learning.json`, `learning.md` and the curves `learning-reward.svg` get an entry a
 run; one that is done is not repeated.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from pydantic import Field
 from autoj_reward.config import RewardConfig, load_config
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
-from autoj_reward.io.files import write_json, write_text
 from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
@@ -57,21 +56,20 @@ def score(response: str, words: int) -> int:
 
 def study(run: Study[LearningConfig]) -> str:
     """Train and measure what is missing."""
-    config, runs, text = run.config, dict[str, Any](), ""
-    for algorithm, own in config.algorithms.items():
-        for seed in config.seeds:
-            folder = config.output / f"{algorithm}-{seed}"
-            sets = [*own, f"seed={seed}", f"output={folder}"]
-            base = load_config(TrainConfig, config.base, sets)
-            if not (folder / "learned.json").is_file():
-                train(folder.name, algorithm, config.base, sets)
-                write_json(folder / "learned.json", _measure(config, base))
-            learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
-            runs[f"{algorithm} {seed}"] = learned
-            text = run.write("learning", {"runs": runs}, render)
-            lines = {name: one["reward"] for name, one in runs.items()}
-            write_text(config.output / "learning.svg", curves(lines, "step", "raw reward"))
-    return text
+    config = run.config
+    work = {
+        f"{algorithm} {seed}": partial(_learned, config, algorithm, seed)
+        for algorithm in config.algorithms
+        for seed in config.seeds
+    }
+    return run.steps("learning", work, render, plots=plots)
+
+
+def _learned(config: LearningConfig, algorithm: str, seed: int) -> dict[str, Any]:
+    folder = config.output / f"{algorithm}-{seed}"
+    sets = [*config.algorithms[algorithm], f"seed={seed}", f"output={folder}"]
+    train(folder.name, algorithm, config.base, sets)
+    return _measure(config, load_config(TrainConfig, config.base, sets))
 
 
 def logged(logs: Path, name: str) -> list[tuple[int, float]]:
@@ -173,8 +171,14 @@ COLUMNS = {
 
 def render(found: dict[str, Any]) -> str:
     """A Markdown table, one row a run."""
-    rows = [_gain(name, run) for name, run in found["runs"].items()]
+    rows = [_gain(name, run) for name, run in found["steps"].items()]
     return report("Learning", found, [("Runs", tabled(rows, COLUMNS), "")])
+
+
+def plots(found: dict[str, Any]) -> dict[str, str]:
+    """The reward of each step of every run, as SVG."""
+    lines = {name: run["reward"] for name, run in found["steps"].items()}
+    return {"reward": curves(lines, "step", "raw reward")} if lines else {}
 
 
 def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:

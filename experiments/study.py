@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
+import json
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,7 @@ from autoj_reward.cli.shell import explained
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.intervals import Draws
+from autoj_reward.io.claims import claim
 from autoj_reward.io.files import write_json, write_text
 from autoj_reward.io.plain import plain
 from autoj_reward.io.provenance import describe_machine, installed_versions
@@ -103,6 +105,43 @@ class Study(Generic[T]):
         write_text(self.config.output / f"{name}.md", text)
         for plot, svg in plots(result).items():
             write_text(self.config.output / f"{name}-{plot}.svg", svg)
+        return text
+
+    def steps(
+        self,
+        name: str,
+        work: Mapping[str, Callable[[], Any]],
+        render: Callable[[dict[str, Any]], str],
+        final: Callable[[Any], bool] = lambda found: True,
+        free: Collection[str] = (),
+        plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
+    ) -> str:
+        """Run the steps that are not done, those of --parts alone where it was given, write the
+        report after each, and return the last one.
+
+        What a step finds, plain data, is kept in `steps/STEP.json` of the output folder, so the
+        same command goes on where it stopped. The folder is this config's alone.
+
+        final: whether a finding is kept; one that is not is only reported, and measured again by
+        the next run. free: keys of the config that may differ when a run goes on.
+        Raises ConfigError for a folder with the steps of another config.
+        """
+        output = self.config.output
+        claim(output, self.config, {"output", *free})
+        kept = {step: output / "steps" / f"{step}.json" for step in work}
+        found = {
+            step: json.loads(path.read_text(encoding="utf-8"))
+            for step, path in kept.items()
+            if path.is_file()
+        }
+        text = self.write(name, {"steps": found}, render, plots)
+        for step in (step for step in self.parts or work if step not in found):
+            print(f"== {step}", file=sys.stderr)
+            found[step] = plain(work[step]())
+            if final(found[step]):
+                write_json(kept[step], found[step])
+            ordered = {step: found[step] for step in work if step in found}
+            text = self.write(name, {"steps": ordered}, render, plots)
         return text
 
 

@@ -11,6 +11,7 @@ have the length that is asked for.
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
 from autoj_reward.models.settings import max_ongoing, settled
 from autoj_reward.replicas.replica import JudgeReplica
-from experiments.speed.random_judge import write_shape
-from experiments.speed.throughput.bare import BareEngine
-from experiments.speed.throughput.work import WARM_UP, Spent, by_client, candidates
+from experiments.speed.bare import BareEngine
+from experiments.speed.gpu_throughput import write_shape
+from experiments.speed.work import WARM_UP, Spent, by_client, candidates
 from experiments.study import Study, StudyConfig, command
 from experiments.tables import report, tabled
 
@@ -91,7 +92,7 @@ async def study(run: Study[GpuServiceConfig]) -> str:
 
 async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
     """By `vllm.LLM.generate`, all at once."""
-    with BareEngine.start(config.judge(folder, critique=True), **DUMMY) as bare:
+    with closing(BareEngine.start(config.judge(folder, critique=True), **DUMMY)) as bare:
         await bare.judge(candidates("w", 1, WARM_UP))
         return {
             work: await bare.judge(_work(config, work), critique=work == "with critique")

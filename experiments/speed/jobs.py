@@ -5,7 +5,6 @@
 Each size is `autoj best-of-n` in a process of its own, whose peak memory the system tells at its
 end; processor time is that of the process and of all that descend from it. Nothing but the job's
 own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too.
-With `evaluated` each evaluation that may have any number of rows is run on so many of them.
 Results: jobs.json, jobs.md.
 """
 
@@ -16,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,14 +40,12 @@ class JobSpeedConfig(StudyConfig):
     """queries: sizes of the jobs. candidates: a query. words: of a response.
 
     shards: of each size, run by Ray Data with two workers; None: not at all.
-    evaluated: rows of the evaluations.
     """
 
     queries: tuple[int, ...] = (250, 4000, 20000)
     candidates: int = Field(32, ge=1)
     words: int = Field(50, ge=1)
     shards: int | None = Field(None, ge=1)
-    evaluated: tuple[int, ...] = ()
 
 
 def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
@@ -128,42 +125,6 @@ def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) ->
     }
 
 
-def evaluated(config: JobSpeedConfig, task: str, count: int, folder: Path) -> dict[str, Any]:
-    """The figures of one evaluation, of two candidates where a row has several."""
-    asked = rows(count, config.candidates, config.words)
-    write_jsonl(folder / "rows.jsonl", map(TASKS[task], asked))
-    named = ["--data", str(folder / "rows.jsonl"), "--json", str(folder / "out.json")]
-    took = ran(folder, "evaluate", task, *named, *(f"--set={one}" for one in SCRIPTED[task]))
-    return {"task": task, "rows": count, "peak_mb": took.peak_mb, "cpu_s": took.cpu_s}
-
-
-def _named(row: dict[str, Any], **own: Any) -> dict[str, Any]:
-    return {"scenario": "planning", "prompt": row["query"]} | own
-
-
-TASKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "eval-p": lambda row: _named(
-        row,
-        label=0,
-        **{f"response {n}": text for n, text in enumerate(row["responses"][:2], 1)},
-    ),
-    "eval-c": lambda row: _named(
-        row, response=row["responses"][0], critiques={"autoj": row["responses"][1]}
-    ),
-    "eval-r": lambda row: _named(row, outputs=row["responses"][:2], logprobs=[-1.0, -2.0]),
-}
-GRADED = ("grader.kind=fake", "grader.format=autoj-en", "grader.critique=true")
-SCRIPTED = {
-    "eval-p": ("judge.kind=fake", "bootstrap=100"),
-    "eval-c": ("judge.kind=fake", "bootstrap=100", *GRADED),
-    "eval-r": ("judge.kind=fake", "bootstrap=100", *GRADED, "sizes=[2]"),
-}
-EVALUATED = {
-    "evaluation": "{task}",
-    "rows": "{rows:,}",
-    "peak memory, MB": "{peak_mb:.0f}",
-    "processor time, s": "{cpu_s:.0f}",
-}
 COLUMNS = {
     "queries": "{queries:,}",
     "peak memory, MB": "{peak_mb:.0f}",
@@ -195,19 +156,14 @@ def render(found: dict[str, Any]) -> str:
     tables = [
         ("One process", tabled(found["jobs"], COLUMNS), note),
         ("In shards", tabled(found["sharded"], SHARDED), sharded),
-        ("Evaluations", tabled(found["evaluated"], EVALUATED), "One process, 100 resamples."),
     ]
-    return report("Jobs by size", found, [table for table in tables if len(table[1]) > 1])
+    return report("Jobs by size", found, tables)
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
     """Measure and write."""
     config = run.config
-    found: dict[str, list[Any]] = {"jobs": [], "sharded": [], "evaluated": []}
-    for count in tqdm(config.evaluated, desc="rows"):
-        for task in TASKS:
-            with TemporaryDirectory() as folder:
-                found["evaluated"].append(evaluated(config, task, count, Path(folder)))
+    found: dict[str, list[Any]] = {"jobs": [], "sharded": []}
     for queries in tqdm(config.queries, desc="jobs"):
         with TemporaryDirectory() as folder:
             found["jobs"].append(alone := measure(config, queries, Path(folder)))

@@ -4,13 +4,11 @@ import json
 import sqlite3
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from autoj_reward.errors import EngineError
-from autoj_reward.io.chart import curves
 from autoj_reward.journal.records import digest, judgement_cell, judgement_record
 from experiments import learning
 from experiments.learning import LearningConfig, logged, score
@@ -56,7 +54,7 @@ def test_the_learning_of_a_scripted_judge(
 
     def learned() -> dict[str, Any]:
         learning.study(Study(config))
-        runs = json.loads((tmp_path / "out/learning.json").read_text())["runs"]
+        runs = json.loads((tmp_path / "out/learning.json").read_text())["steps"]
         return dict(runs["grpo 0"])
 
     found = learned()
@@ -100,20 +98,3 @@ def test_logged_metrics_of_several_files_come_by_step(tmp_path: Path) -> None:
                 writer.add_scalar("judge/raw", value, step)
     assert logged(tmp_path, "judge/raw") == [(1, 1.0), (2, 2.0), (3, 3.0)]
     assert logged(tmp_path, "judge/none") == []
-
-
-def points(svg: str) -> list[Any]:
-    root = ElementTree.fromstring(svg)
-    return [e.attrib for e in root.iter() if e.tag.endswith("polyline")]
-
-
-def test_curves_share_axes_and_colours_by_first_word() -> None:
-    svg = curves(
-        {"grpo 0": [(1, 2.0), (2, 4.0)], "grpo 1": [(1, 3.0)], "ppo <0>": [(2, 4.0)]}, "step", "y"
-    )
-    first, second, third = points(svg)
-    assert first["stroke"] == second["stroke"] != third["stroke"]
-    assert first["points"].split()[1] == third["points"]
-    assert "<0>" not in svg
-    with pytest.raises(ValueError, match="no series"):
-        curves({}, "x", "y")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,41 @@ def test_errors_of_tasks_are_explained(
 ) -> None:
     assert command(Config, broken_study)(config) == 1
     assert "error: the engine is gone" in capsys.readouterr().err
+
+
+def test_a_step_that_is_done_is_not_repeated(
+    tmp_path: Path, config: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = list[str]()
+    # What each step finds at each of its runs; only odd numbers are final.
+    results = {"first": [2, 1], "second": [3]}
+
+    def stepped(run: Study[Config]) -> str:
+        def step(name: str) -> int:
+            ran.append(name)
+            return results[name].pop(0)
+
+        work = {name: partial(step, name) for name in results}
+        return run.steps("steps", work, shown, final=lambda n: n % 2 == 1)
+
+    def shown(found: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {number}" for name, number in found["steps"].items())
+
+    def said(*more: str) -> str:
+        assert command(Config, stepped, ("first", "second"))([*config, *more]) == 0
+        return capsys.readouterr().out.strip()
+
+    assert said("--parts", "second") == "second 3"
+    assert said() == "first 2, second 3"
+    assert said() == "first 1, second 3"
+    assert said() == "first 1, second 3"
+    assert ran == ["second", "first", "first"]
+    assert json.loads((tmp_path / "out/steps.json").read_text())["steps"] == {
+        "first": 1,
+        "second": 3,
+    }
+    assert command(Config, stepped)([*config, "--set", "number=2"]) == 1
+    assert "a run of another config" in capsys.readouterr().err
 
 
 def test_intervals_are_drawn_as_configured() -> None:

@@ -13,14 +13,14 @@ from transformers import LlamaForCausalLM
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
-from autoj_reward.evaluate.labelled import Compared, Rated
+from autoj_reward.evaluate.labelled import Rated
 from autoj_reward.evaluate.metrics import spearman
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.types import JudgeInput
 from experiments.compare import rivals
-from experiments.compare.judge_quality.__main__ import main
+from experiments.compare.judge_quality import main
 from tests.tiny import llama, saved
 from tests.tokenizers import qwen
 
@@ -30,10 +30,6 @@ def rated(rows: Sequence[tuple[str, float]], queries: int = 1000) -> list[Rated]
         Rated("r.jsonl", n, f"query {n % queries}", response, rating)
         for n, (response, rating) in enumerate(rows)
     ]
-
-
-def compared(*rows: tuple[str, str, Verdict]) -> list[Compared]:
-    return [Compared("c.jsonl", n, "q", (a, b), label) for n, (a, b, label) in enumerate(rows)]
 
 
 WORDS = ("terrible", "poor", "fair", "good", "superb")

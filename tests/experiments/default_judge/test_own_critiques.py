@@ -11,7 +11,7 @@ from autoj_reward.evaluate.labelled import JudgeData, Rated, is_held_out, read_r
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
-from experiments.default_judge.own_critiques import OwnCritiquesConfig, choose, write_critiques
+from experiments.default_judge.made_rows import OwnCritiquesConfig, choose, write_critiques
 
 FORMAT = load_format("autoj-en")
 ROW = Rated("f", 1, "Why?", "Because.", 4.0)

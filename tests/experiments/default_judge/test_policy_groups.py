@@ -12,8 +12,8 @@ from autoj_reward.evaluate.graded import GRADER, Graded, GradedData, Output
 from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.journal import Sampled
 from autoj_reward.training.groups import WORSE
-from experiments.compare.ablation.checkers import KINDS, Checkable, checks_of, read_checkable
-from experiments.default_judge.policy_groups import (
+from experiments.compare.checkers import KINDS, Checkable, checks_of, read_checkable
+from experiments.default_judge.made_rows import (
     LOWEST,
     PolicyGroupsConfig,
     below,

@@ -13,14 +13,9 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.labelled import JudgeData
 from autoj_reward.scenarios import load_scenarios
 from autoj_reward.scenarios.linear import LinearClassifier
-from experiments.default_judge.scenario_data import (
+from experiments.default_judge.scenarios import (
     Labelled,
     ScenarioRows,
-    read_labelled,
-    split,
-    without,
-)
-from experiments.default_judge.scenarios import (
     ScenariosConfig,
     accuracy,
     calibrate,
@@ -29,8 +24,11 @@ from experiments.default_judge.scenarios import (
     folds,
     macro_f1,
     make_features,
+    read_labelled,
+    split,
     threshold,
     train,
+    without,
 )
 
 KNOWN = load_scenarios()

@@ -18,17 +18,14 @@ from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import (
     GpuThroughputConfig,
-    arguments,
-    before,
-    main,
-    measure,
-    study,
-)
-from experiments.speed.random_judge import (
     Prompts,
+    arguments,
     common_prefix,
+    main,
     make_prompts,
+    measure,
     output_lengths,
+    study,
     write_shape,
 )
 from experiments.study import Study
@@ -136,21 +133,6 @@ def test_a_cpu_needs_its_peaks(tmp_path: Path) -> None:
         study(Study(config(tmp_path, machine=None)))
 
 
-def test_an_earlier_run_counts_only_if_it_was_the_same(tmp_path: Path) -> None:
-    given = config(tmp_path)
-    assert given.machine
-    given.output.mkdir()
-    found = before(given, given.machine)
-    serving = given.variants["plain"].model_dump(mode="json")
-    kept = {"variant": "plain", "serving": serving}
-    gone = {"variant": "plain", "serving": serving | {"kv": "fp8"}}
-    path = given.output / "throughput.json"
-    path.write_text(json.dumps(found | {"rows": [kept, gone]}), encoding="utf-8")
-    assert before(given, given.machine)["rows"] == [kept]
-    with pytest.raises(ConfigError, match="other settings"):
-        before(config(tmp_path, seed=1), given.machine)
-
-
 class Model:
     """A vllm.LLM that writes as much as it is told; its prefix cache is emptied at the third try
     after each generation, or never."""
@@ -177,7 +159,7 @@ def measured_by(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Rows of a variant, with this model in vLLM's place."""
     vllm = SimpleNamespace(LLM=lambda **_: model, SamplingParams=dict)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    monkeypatch.setattr("experiments.speed.throughput.bare.WAIT_S", 0)
+    monkeypatch.setattr("experiments.speed.bare.WAIT_S", 0)
     given, prompts = config(tmp_path), Prompts([[1, 2, 3], [1, 2, 4]], 2)
     assert given.machine
     shape = shape_of(TINY, "tiny")
@@ -211,7 +193,7 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     written = given.output / "throughput.json"
-    rows = json.loads(written.read_text())["rows"]
+    rows = json.loads(written.read_text())["steps"]["plain"]
     assert [row["work"] for row in rows] == ["rating only", "with critique"]
     for row, tokens in zip(
         rows, (READS * 6, sum(output_lengths(6, 12, 0)) + READS * 6), strict=True
@@ -221,5 +203,5 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
         assert 0 < row["share"] == pytest.approx(row["per_minute"] / row["roofline"])
     again = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert again.returncode == 0, again.stderr
-    assert json.loads(written.read_text())["rows"] == rows
+    assert json.loads(written.read_text())["steps"]["plain"] == rows
     assert "| plain | with critique |" in (given.output / "throughput.md").read_text()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import EngineError
-from experiments.speed.peers import asker
-from experiments.speed.peers.__main__ import figures, main
-from experiments.speed.peers.asker import PEERS, Work
-from experiments.speed.peers.endpoint import EXPECTED, endpoint
+from experiments.speed import asker
+from experiments.speed.asker import PEERS, Work
+from experiments.speed.endpoint import EXPECTED, endpoint
+from experiments.speed.peers import figures, main
 
 
 def row(peer: str, cpu_s: float, wall_s: float) -> dict[str, Any]:
@@ -43,8 +43,6 @@ def test_every_peer_reads_what_the_endpoint_says(tmp_path: Path) -> None:
         (peer, top) for peer in PEERS for top in (0, 20)
     }
     assert all(run["cpu_s"] > 0 for run in found["rounds"])
-    without, five, twenty = (answer["bytes"] for answer in found["answers"])
-    assert without < five < twenty
     assert "| AsyncOpenAI |" in (tmp_path / "out/peers.md").read_text(encoding="utf-8")
 
 
