@@ -38,11 +38,11 @@ class StudyConfig(Block):
     output: Path
 
     def possible(self) -> Sequence[str]:
-        """The parts that this config has; none if it is not run in parts."""
+        """Return the parts that this config has; none if it is not run in parts."""
         return ()
 
     def wanted(self, named: str | None) -> tuple[str, ...]:
-        """The parts that --parts names, in the order of the possible ones; all without the flag.
+        """Return the parts that --parts names, in the order of the possible ones; all without it.
 
         Raises ConfigError for a name that is unknown or that the config leaves out.
         """
@@ -62,7 +62,7 @@ class ResampledConfig(StudyConfig):
 
     @property
     def draws(self) -> Draws:
-        """How intervals are drawn."""
+        """Resamples of the intervals."""
         return Draws(self.bootstrap, self.seed)
 
 
@@ -71,7 +71,7 @@ T = TypeVar("T", bound=StudyConfig)
 
 @dataclass(frozen=True, slots=True)
 class Study(Generic[T]):
-    """A study under way. command: as it was typed. parts: to run. limit: of --limit, rows for a
+    """A run of a study. command: as it was typed. parts: to run. limit: of --limit, rows for a
     quick look."""
 
     config: T
@@ -80,7 +80,7 @@ class Study(Generic[T]):
     limit: int | None = None
 
     def head(self) -> dict[str, Any]:
-        """How a result came about."""
+        """Return the command, date, machine, versions and config of a result."""
         return {
             "command": self.command,
             "at": time.strftime("%Y-%m-%d"),
@@ -145,13 +145,13 @@ class Study(Generic[T]):
         return text
 
 
-def command(
+def study_command(
     kind: type[T],
     work: Callable[[Study[T]], str | Awaitable[str]],
     parts: Sequence[str] = (),
     limit: str | None = None,
 ) -> Callable[..., int]:
-    """The `main` of a study: called with its arguments, or none for those of the process.
+    """Return the `main` of a study, called with its arguments, or none for those of the process.
 
     work: measures and returns what is printed. parts: that --parts may name. limit: what --limit
     counts. The exit code is 0, 1 for an error that is explained, 130 if interrupted.
@@ -175,8 +175,8 @@ def command(
     return main
 
 
-def train(name: str, algorithm: str, base: Path, sets: Sequence[str] = ()) -> None:
-    """Run `autoj train` in a process of its own. Raises EngineError if it fails."""
+def run_training(name: str, algorithm: str, base: Path, sets: Sequence[str] = ()) -> None:
+    """Run `autoj train` in a separate process. Raises EngineError if it fails."""
     flags = [word for override in sets for word in ("--set", override)]
     words = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
     if subprocess.run([sys.executable, *words], check=False).returncode:

@@ -63,7 +63,7 @@ class Range(Weighted):
 
 
 class Count(Range):
-    """How many of something.
+    """A count of words, sentences, bullets or numbered lines.
 
     words: hyphens and apostrophes inside them. sentences: stretches with a word that end in . ! or
     ? before a space, or with the text. bullets: lines that open with -, * or • and have something
@@ -94,7 +94,7 @@ COUNTS: dict[str, Callable[[str], int]] = {
 }
 
 
-class Case(Weighted):
+class LetterCase(Weighted):
     """All letters in one case: 1 less the share of words that are not, over WRONG_CASE."""
 
     kind: Literal["case"]
@@ -140,7 +140,7 @@ class Words(Weighted):
         return share if self.kind == "contains" else 1 - share
 
 
-class Edge(Weighted):
+class TextEdge(Weighted):
     """1 if the response starts or ends with the text, in any case; marks around both aside."""
 
     kind: Literal["starts", "ends"]
@@ -187,7 +187,7 @@ class Names(Weighted):
 
 
 Check = Annotated[
-    Count | Case | JsonKeys | Words | Edge | Number | Names, Field(discriminator="kind")
+    Count | LetterCase | JsonKeys | Words | TextEdge | Number | Names, Field(discriminator="kind")
 ]
 _CHECKS: TypeAdapter[tuple[Check, ...]] = TypeAdapter(
     Annotated[tuple[Check, ...], Field(min_length=1)]
@@ -204,7 +204,7 @@ class Checkable:
     checks: tuple[Check, ...]
 
 
-def grade(response: str, checks: Sequence[Check]) -> float:
+def grade_response(response: str, checks: Sequence[Check]) -> float:
     """Weighted mean of the checks, 0..1; 0 for a response without any word or number."""
     if not _WORD.search(response):
         return 0.0
@@ -231,7 +231,7 @@ def read_checkable(source: str) -> Rows[Checkable]:
 
 
 def checks_of(row: dict[str, Any]) -> tuple[Check, ...]:
-    """The checks of a row of a query file. Raises BadField."""
+    """Return the checks of a row of a query file. Raises BadField."""
     try:
         return _CHECKS.validate_json(json.dumps(row.get("checks")), strict=True)
     except ValidationError as error:

@@ -29,7 +29,7 @@ from experiments.compare.outputs import (
     Outputs,
     Values,
     as_rated,
-    read_outputs,
+    read_graded_outputs,
     sample_candidates,
 )
 from experiments.compare.panel import (
@@ -39,8 +39,8 @@ from experiments.compare.panel import (
     format_of_judge,
     read_material,
 )
-from experiments.compare.ratings import JUDGED, Measured
-from experiments.study import Study, command
+from experiments.compare.ratings import JUDGED, PartFigures
+from experiments.study import Study, study_command
 from experiments.tables import report
 
 
@@ -54,7 +54,7 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             f"no rows for {', '.join(asked)}: raise data.held_out, give more files, or name the "
             "other parts with --parts"
         )
-    measured, text = dict[str, Measured](), ""
+    measured, text = dict[str, PartFigures](), ""
 
     def write() -> str:
         known = {part: measured[part] for part in run.parts if part in measured}
@@ -67,7 +67,7 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             "parts": {part: own.figures for part, own in known.items()},
             "comparisons": ratings.comparisons(material, predictions),
         }
-        return run.write("quality", found, render, order.plots)
+        return run.write("quality", found, markdown, order.order_plots)
 
     with closing(Journal(config.output / "journal.sqlite")) as journal:
         for part in asked:
@@ -76,18 +76,18 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             answers = await ask(judge, journal, inputs)
             judgements = [answers[item] for item in inputs]
             fmt = format_of_judge(judge)
-            measured[part] = ratings.judged(material, fmt, judgements, judge.critique)
+            measured[part] = ratings.judge_figures(material, fmt, judgements, judge.critique)
             text = write()
         if "rivals" in run.parts:
             found = _predictions(config, material.training, material.rated)
-            measured["rivals"] = ratings.predicted(material, *found)
+            measured["rivals"] = ratings.rival_figures(material, *found)
             text = write()
         if "ordered" in run.parts:
-            measured["ordered"] = Measured(await _ordered(run, journal))
+            measured["ordered"] = PartFigures(await _ordered(run, journal))
             text = write()
         if "candidates" in run.parts:
             figures, left_out = await _candidates(run, journal)
-            measured["candidates"] = Measured(figures)
+            measured["candidates"] = PartFigures(figures)
             bad += left_out
             text = write()
     return text
@@ -97,13 +97,13 @@ async def _ordered(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str
     """How judge, scalar model and rivals order the outputs of many systems."""
     config, own = run.config, run.config.ordered
     fmt = format_of_judge(config.judge)
-    outputs = read_outputs(config.data, own, fmt, config.draws, run.limit)
+    outputs = read_graded_outputs(config.data, own, fmt, config.draws, run.limit)
     raters = await _raters(config, outputs, own.critique, journal)
     found, missing = _predictions(config, outputs.fitted, as_rated(outputs.graded))
     # A constant orders nothing.
     raters |= {name: made.values for name, made in found.items() if name != "constant"}
     layer = found["probe"].layer if "probe" in found else None
-    return order.ordered(outputs, raters, missing) | {"layer": layer}
+    return order.order_figures(outputs, raters, missing) | {"layer": layer}
 
 
 async def _candidates(
@@ -116,9 +116,9 @@ async def _candidates(
     raters = await _raters(config, outputs, own.critique, journal)
     raters |= {
         "logprob": outputs.logprobs,
-        "length": rivals.length(as_rated(outputs.graded)).values,
+        "length": rivals.length_rival(as_rated(outputs.graded)).values,
     }
-    return order.ordered(outputs, raters), bad
+    return order.order_figures(outputs, raters), bad
 
 
 async def _raters(
@@ -145,30 +145,30 @@ def _predictions(
     if not rows:
         return {}, "no held-out rated rows"
     found = {
-        "tfidf": rivals.tfidf(training, rows),
-        "length": rivals.length(rows),
-        "constant": rivals.constant(training, rows),
+        "tfidf": rivals.tfidf_rival(training, rows),
+        "length": rivals.length_rival(rows),
+        "constant": rivals.constant_rival(training, rows),
     }
     base = config.base
     if base is None or base.kind != "vllm":
         return found, "no probe: the config has no base whose weights are here"
     states = rivals.hidden_states([*training, *rows], base, config.output)
-    return found | {"probe": rivals.probe(training, rows, states, config.probe_layers)}, ""
+    return found | {"probe": rivals.probe_rival(training, rows, states, config.probe_layers)}, ""
 
 
-def render(found: dict[str, Any]) -> str:
-    """All tables in Markdown, for a model card; parts that were not measured are left out."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write all tables in Markdown, for a model card; parts that were not measured are left out."""
     rows = found["rows"]
     about = (
         f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "
         f"{rows['training']} rated for the rivals to fit; {len(found['left_out'])} malformed rows "
         "left out."
     )
-    tables = [*ratings.sections(found), *order.sections(found)]
+    tables = [*ratings.rating_sections(found), *order.order_sections(found)]
     return report("Judge quality", found, tables, about)
 
 
-main = command(JudgeQualityConfig, study, PARTS, limit="rows of a file, or queries")
+main = study_command(JudgeQualityConfig, study, PARTS, limit="rows of a file, or queries")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -57,7 +57,9 @@ def by_query(
     return found
 
 
-def ordered(outputs: Outputs, raters: Mapping[str, Values], missing: str = "") -> dict[str, Any]:
+def order_figures(
+    outputs: Outputs, raters: Mapping[str, Values], missing: str = ""
+) -> dict[str, Any]:
     """Return the figures of every rater, over all systems and over those alone that no judge was
     trained on, and the judge's less each rival's.
 
@@ -133,7 +135,7 @@ NOTE = (
 LESS = "The judge less each rival on the same queries, from paired resamples."
 
 
-def sections(found: Mapping[str, Any]) -> Iterator[Section]:
+def order_sections(found: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the tables of the parts that were measured."""
     blank = dict.fromkeys(cell.strip("{}") for cell in COLUMNS.values())
     for part, what in ORDERED.items():
@@ -150,7 +152,7 @@ def sections(found: Mapping[str, Any]) -> Iterator[Section]:
             yield f"The judge less its rivals, {what}", tabled(less, LESS_COLUMNS), LESS
 
 
-def plots(found: Mapping[str, Any]) -> dict[str, str]:
+def order_plots(found: Mapping[str, Any]) -> dict[str, str]:
     """Draw what the best of N responses recovers by each rater, of random (0) and oracle (1), as
     SVG by name."""
     drawn = {}

@@ -21,7 +21,7 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
-from experiments.compare.checkers import grade, read_checkable
+from experiments.compare.checkers import grade_response, read_checkable
 from rollouts.best_of_n.sampler import sample_missing
 
 Values = Sequence[float | None]
@@ -29,7 +29,7 @@ Values = Sequence[float | None]
 
 
 class OrderedConfig(Block):
-    """Which graded outputs the part `ordered` takes, of `data.graded`.
+    """Selection of graded outputs for the part `ordered`, from `data.graded`.
 
     split: whose instructions measure; choose on validation, and report test once. instructions,
     systems: how many are drawn, of the systems first those that are not trained on.
@@ -70,7 +70,7 @@ class Outputs:
         return [JudgeInput(row.query, (o.text,)) for row in self.graded for o in row.outputs]
 
 
-def read_outputs(
+def read_graded_outputs(
     data: JudgeData, own: OrderedConfig, fmt: JudgeFormat, draws: Draws, limit: int | None = None
 ) -> Outputs:
     """Return the outputs of a config; none without `data.graded`. limit: of the instructions."""
@@ -121,7 +121,7 @@ async def sample_candidates(
             bad.append(BadRow(own.queries, row.line, "query", answer))
             continue
         outputs = tuple(
-            Output("policy", text, grade(text, row.checks)) for text in answer.responses
+            Output("policy", text, grade_response(text, row.checks)) for text in answer.responses
         )
         graded.append(Graded(own.queries, row.line, row.query, outputs))
         logprobs += answer.logprobs

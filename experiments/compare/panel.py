@@ -30,11 +30,11 @@ PARTS = ("single", "single_direct", "base", "rivals", "ordered", "candidates")
 
 
 class JudgeQualityConfig(ResampledConfig):
-    """What is measured, on which rows: the held-out rated responses measure, the others are for
-    the rivals to fit.
+    """Judges and rows of a measurement: the held-out rated responses measure, the rivals fit the
+    others.
 
-    judge: what is measured. scalar: the reward model beside it where responses to one query are
-        ordered; null: none.
+    judge: the judge that is measured. scalar: the reward model beside it where responses to one
+        query are ordered; null: none.
     base: the judge before its training, as a rival; its hidden states are the probe's.
     probe_layers: layers of the base that the probe may choose from.
     ordered: which graded outputs of systems the part `ordered` takes.
@@ -51,12 +51,12 @@ class JudgeQualityConfig(ResampledConfig):
 
     @property
     def judges(self) -> dict[str, JudgeConfig]:
-        """Every judge that is asked, by the name that the parts use."""
+        """Judges by the name that the parts use."""
         found = {"greedy": greedy(self.judge), "direct": greedy(self.judge, critique=False)}
         return found | ({"base": greedy(self.base)} if self.base else {})
 
     def possible(self) -> Sequence[str]:
-        """The parts that this config has."""
+        """Return the parts that this config has."""
         has = {
             "base": self.base is not None,
             "ordered": self.data.graded.folder is not None,
@@ -66,17 +66,17 @@ class JudgeQualityConfig(ResampledConfig):
 
 
 def greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:
-    """The judge with one judgement a response, at temperature 0."""
+    """Return the judge with one judgement a response, at temperature 0."""
     return judge.model_copy(update={"critique": critique, "critiques": 1, "temperature": 0.0})
 
 
 def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
-    """The judge's own format."""
+    """Return the judge's own format."""
     return load_format(format_and_wrapper(judge)[0])
 
 
 async def ask(judge: JudgeConfig, journal: Journal, inputs: Iterable[JudgeInput]) -> Answers:
-    """The judgement of every input; the judge is started only if the journal lacks one."""
+    """Return the judgement of every input; start the judge only if the journal lacks one."""
     items = list(dict.fromkeys(inputs))
     async with asking(judge, journal, len(items)) as asked:
         return dict(zip(items, await asked(items), strict=True))
@@ -94,14 +94,14 @@ class Material:
     draws: Draws = field(default_factory=Draws)
 
     def estimate(self, statistic: Statistic, groups: Sequence[Hashable]) -> dict[str, Any]:
-        """The statistic with its interval, as plain data."""
+        """Return the statistic with its interval, as plain data."""
         return asdict(self.draws.over(statistic, len(groups), groups))
 
 
 def read_material(
     config: JudgeQualityConfig, limit: int | None = None
 ) -> tuple[Material, list[BadRow]]:
-    """The rows of every file, and the bad ones that were left out and named.
+    """Return the rows of every file, and the malformed ones that were left out.
 
     Rows carry the file's name in the config, so that results do not depend on where the data is.
     Queries of `data.exclude` are not fitted on. limit: rows of a file on either side of the split,

@@ -32,7 +32,7 @@ CORRELATIONS = {"spearman": spearman, "pearson": pearson}
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PartFigures:
     """figures: plain data for the report. predictions: view to a number for every rated row, None
     where the judge abstained."""
 
@@ -45,9 +45,9 @@ def single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
     return [JudgeInput(row.query, (row.response,)) for row in rows]
 
 
-def judged(
+def judge_figures(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement], critiques: bool
-) -> Measured:
+) -> PartFigures:
     """Return the figures of a judge's ratings of the rated rows, in their order.
 
     critiques: whether it wrote any; then also the figures of its texts, beside the health of the
@@ -83,10 +83,10 @@ def judged(
                 ]
             ),
         }
-    return Measured(figures, dict(predictions))
+    return PartFigures(figures, dict(predictions))
 
 
-def predicted(material: Material, found: Mapping[str, Prediction], missing: str) -> Measured:
+def rival_figures(material: Material, found: Mapping[str, Prediction], missing: str) -> PartFigures:
     """Return the part `rivals`. found: predictions of the rated rows. missing: what rival is not
     measured, and why."""
     rated = {}
@@ -95,7 +95,7 @@ def predicted(material: Material, found: Mapping[str, Prediction], missing: str)
         if name == "length":
             rated[name]["mae"] = None  # characters are no rating
     predictions: dict[str, Values] = {name: made.values for name, made in found.items()}
-    return Measured({"rated": rated, "missing": missing}, predictions)
+    return PartFigures({"rated": rated, "missing": missing}, predictions)
 
 
 def ratings(material: Material, values: Values) -> dict[str, Any]:
@@ -216,7 +216,7 @@ TEXTS_NOTE = (
 )
 
 
-def sections(found: Mapping[str, Any]) -> Iterator[Section]:
+def rating_sections(found: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the tables of the parts that were measured."""
     parts = {name: own for name, own in found["parts"].items() if name in JUDGED}
     rivals = found["parts"].get("rivals", {"rated": {}, "missing": ""})

@@ -35,7 +35,7 @@ from experiments.default_judge.made_rows import (
 )
 from experiments.default_judge.pooling_head import PoolingHeadConfig, average
 from experiments.default_judge.scenarios import ScenariosConfig
-from experiments.study import Study, StudyConfig, command, train
+from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 
 
@@ -77,7 +77,7 @@ Stage = Callable[[DefaultJudgeConfig], str]
 def _training(name: str, kind: str = "judge") -> Stage:
     def run(config: DefaultJudgeConfig) -> str:
         base: Path = getattr(config, name)
-        train(name, kind, base)
+        run_training(name, kind, base)
         return f"trained: {base}"
 
     return run
@@ -98,7 +98,7 @@ STAGES: dict[str, Stage] = {
     "groups": lambda config: asyncio.run(write_groups(config.groups, config.data)),
     "head": lambda config: pooling_head.write_judge(config.head, config.data, config.output),
     "scalar": _training("scalar", "scalar"),
-    "scenarios": lambda config: scenarios.train(
+    "scenarios": lambda config: scenarios.train_classifier(
         config.scenarios, config.data, config.output / "classifier"
     ),
 }
@@ -108,17 +108,17 @@ STAGES: dict[str, Stage] = {
 def study(run: Study[DefaultJudgeConfig]) -> str:
     """Run the stages that are not done."""
     work = {name: partial(stage, run.config) for name, stage in STAGES.items()}
-    return run.steps("default_judge", work, render)
+    return run.steps("default_judge", work, markdown)
 
 
-def render(found: dict[str, Any]) -> str:
-    """A line for each stage that is done."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write a line for each stage that is done."""
     rows = [{"stage": name, "said": said} for name, said in found["steps"].items()]
     table = tabled(rows, {"stage": "{stage}", "what came of it": "{said}"})
     return report("The default judge", found, [("Stages", table, "")])
 
 
-main = command(DefaultJudgeConfig, study, tuple(STAGES))
+main = study_command(DefaultJudgeConfig, study, tuple(STAGES))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -45,7 +45,7 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.training.groups import WORSE
 from autoj_reward.types import JudgeInput, Judgement
-from experiments.compare.checkers import Checkable, grade, read_checkable
+from experiments.compare.checkers import Checkable, grade_response, read_checkable
 from experiments.compare.critique_health import examine
 from experiments.compare.outputs import sampled_responses
 
@@ -64,7 +64,7 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
     """Ask the judge, choose, and write a row of the published form for each that had a usable one.
     Return what was written in words."""
     fmt = load_format(format_and_wrapper(config.judge)[0])
-    rows = training_rows(data, fmt)
+    rows = trainable_rows(data, fmt)
     items = [
         JudgeInput(row.query, (row.response,), n) for row in rows for n in range(config.samples)
     ]
@@ -73,14 +73,16 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
             judgements = await reward.judge(items)
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
-    found = (choose(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True))
+    found = (
+        choose_critique(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)
+    )
     usable = [row for row in found if row]
     write_jsonl(config.output, usable)
     return f"{len(usable)} of {len(rows)} rows with a usable critique: {config.output}"
 
 
-def training_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
-    """The rated rows that may be trained on."""
+def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
+    """Return the rated rows that may be trained on."""
     measured = excluded_queries(data, fmt)
     return [
         row
@@ -90,10 +92,10 @@ def training_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
     ]
 
 
-def choose(
+def choose_critique(
     row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
 ) -> dict[str, Any] | None:
-    """The training row of the critique nearest to the reference; None if none is usable."""
+    """Return the training row of the critique nearest to the reference; None if none is usable."""
     prompt = render(JudgeInput(row.query, (row.response,)), fmt)[-1].text
     usable = []
     for judgement in judgements:
@@ -131,10 +133,12 @@ class PolicyGroupsConfig(Block):
     seed: int = 0
 
 
-def spread(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
-    """A group of the policy's responses to one question: of the different ones the worst, the best
-    and between them evenly; None where they are graded alike."""
-    graded = sorted((grade(text, row.checks), text) for text in set(sampled.responses))
+def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
+    """Return a group of the policy's responses to one question; None where they are graded alike.
+
+    Of the different responses it has the worst, the best and between them evenly.
+    """
+    graded = sorted((grade_response(text, row.checks), text) for text in set(sampled.responses))
     if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
         return None
     chosen = [graded[round(k * (len(graded) - 1) / (size - 1))] for k in range(size)]
@@ -145,7 +149,9 @@ def spread(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None
     }
 
 
-def below(row: Graded, sampled: Sampled, size: int, rng: random.Random) -> dict[str, Any] | None:
+def group_below(
+    row: Graded, sampled: Sampled, size: int, rng: random.Random
+) -> dict[str, Any] | None:
     """Systems' outputs and a response of the policy that is below all of them; None without."""
     weak = next((text for text in sampled.responses if text.strip()), None)
     usable = [output for output in row.outputs if output.text.strip()]
@@ -168,8 +174,10 @@ async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
     graded = _training(data) if config.instructions else []
     drawn = rng.sample(graded, min(config.instructions, len(graded)))
     sampled = await _sampled(config, [*(row.query for row in made), *(row.query for row in drawn)])
-    found = [spread(row, own, config.size) for row in made if (own := sampled.get(row.query))]
-    found += [below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))]
+    found = [spread_group(row, own, config.size) for row in made if (own := sampled.get(row.query))]
+    found += [
+        group_below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))
+    ]
     groups = [group for group in found if group]
     write_jsonl(config.output, groups)
     return f"{len(groups)} groups: {config.output}"

@@ -47,7 +47,7 @@ from autoj_reward.training.faults import faulty
 from autoj_reward.training.groups import read_groups
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import ItemBuilder
-from experiments.compare.outputs import OrderedConfig, read_outputs
+from experiments.compare.outputs import OrderedConfig, read_graded_outputs
 from experiments.compare.rivals import kept_states, rating_prompts, ridge
 
 FAULTY = -4.0
@@ -78,11 +78,11 @@ class PoolingHeadConfig(Block):
 def fitted_rows(
     config: PoolingHeadConfig, data: JudgeData, fmt: JudgeFormat
 ) -> tuple[list[Rated], list[float]]:
-    """What may be trained on, and each row's weight. `rating` is the graded score less its
+    """Return the rows to fit, and each row's weight. `rating` is the graded score less its
     instruction's mean, or the rating less the mean of all."""
     measured = excluded_queries(data, fmt)
     own = OrderedConfig(split="validation", rival_rows=config.rows)
-    graded = read_outputs(data, own, fmt, Draws(1, config.seed)).fitted
+    graded = read_graded_outputs(data, own, fmt, Draws(1, config.seed)).fitted
     rng, others = random.Random(config.seed), [row.response for row in graded]
     made = [
         replace(row, response=faulty(row.query, row.response, others, rng), rating=FAULTY)
@@ -110,7 +110,7 @@ def fitted_rows(
 
 
 def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
-    """The mean over a prompt of what a block's attention reads, before the norm's weight:
+    """Return the mean over a prompt of a block's normalised input, before the norm's weight:
     [width]."""
     with torch.inference_mode():
         read = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
@@ -120,7 +120,7 @@ def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
     return np.asarray(mean.numpy(), dtype=np.float32)
 
 
-def fit(
+def fit_pooling(
     states: NDArray[np.float32], rows: list[Rated], weighed: list[float]
 ) -> tuple[NDArray[np.float64], float]:
     """Weights of a mean state, [width], and the ridge's strength. weighed: each row's weight.
@@ -138,7 +138,7 @@ def fit(
 
 
 def expected_rating(model: Any, builder: ItemBuilder, row: Rated) -> Tensor:
-    """The mean of the distribution at the slot right after the prompt; its gradient is kept."""
+    """Return the mean of the distribution at the slot right after the prompt, with its gradient."""
     [tree] = builder.direct(row).trees
     assert tree.direct
     logits = model(torch.tensor([tree.tokens.ids]), use_cache=False).logits[0]
@@ -147,7 +147,7 @@ def expected_rating(model: Any, builder: ItemBuilder, row: Rated) -> Tensor:
 
 
 def least_head(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) -> int:
-    """The head of a block without which the expected ratings change least."""
+    """Return the head of a block without which the expected ratings change least."""
     own = model.model.layers[block].self_attn
     weight = own.o_proj.weight
 
@@ -167,8 +167,8 @@ def least_head(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) 
 
 
 def rating_direction(model: Any, block: int, builder: ItemBuilder, rows: list[Rated]) -> Tensor:
-    """What to add to a block's attention for one more point of expected rating, to first order: the
-    mean gradient over the rows and all of their tokens, by its squared length, [width]."""
+    """Return the step in a block's attention for one more point of expected rating, to first order:
+    the mean gradient over the rows and all of their tokens, by its squared length, [width]."""
     kept: list[Tensor] = []
 
     def keep(module: Any, inputs: Any, output: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str
 
     cache = output / "mean_states.npz"
     states = kept_states(rating_prompts(rows, judge, source.path), cache, reader)
-    weights, alpha = fit(states, rows, weighed)
+    weights, alpha = fit_pooling(states, rows, weighed)
     whole = _judge(source.path, config.adapter)
     builder = ItemBuilder(PromptTokenizer(tokenizer, wrapper), fmt, LossConfig(slot_direct=1))
     examples = rows[: config.examples]
@@ -294,7 +294,7 @@ def factors(change: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def write_adapter(adapter: Path, base: str, changed: Mapping[str, Tensor], target: Path) -> None:
-    """Write the adapter with some modules' merged weights in place of its own for them.
+    """Write the adapter with the merged weights of some modules in place of its own.
 
     base: folder of the model it belongs to. changed: weights by module name. Raises KeyError for a
     module that the adapter does not have.

@@ -84,7 +84,7 @@ class Split:
     measured: tuple[Labelled, ...] = ()
 
 
-def load(rows: ScenarioRows, data: JudgeData) -> Split:
+def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
     """Read and split the rows; bad ones are named on standard error and left out."""
     known = load_scenarios()
     found = read_labelled(data_path(data, rows.training), known)
@@ -96,12 +96,12 @@ def load(rows: ScenarioRows, data: JudgeData) -> Split:
         read_labelled(data_path(data, name), known).rows if name else ()
         for name in (rows.extra, rows.measure)
     )
-    parts = split(kept, rows.held_out)
+    parts = split_rows(kept, rows.held_out)
     return Split((*parts.training, *extra), parts.validation, measured)
 
 
 def read_labelled(path: str, known: Registry) -> Rows[Labelled]:
-    """Rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
+    """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
     Rows of a scenario that is none are named by line and left out. Raises InputError if the file
     as a whole cannot be read.
@@ -127,7 +127,7 @@ def read_labelled(path: str, known: Registry) -> Rows[Labelled]:
 
 
 def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labelled, ...]:
-    """Rows whose query neither is, begins with, nor begins one of those that measure.
+    """Return the rows whose query neither is, begins with, nor begins a measuring query.
 
     White space aside; queries of less than 40 characters must be equal.
     """
@@ -145,8 +145,8 @@ def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labell
     return tuple(row for row in rows if not meets(row))
 
 
-def split(rows: Sequence[Labelled], share: float) -> Split:
-    """Of each scenario the given share for validation, drawn by the query's hash: at least one
+def split_rows(rows: Sequence[Labelled], share: float) -> Split:
+    """Split off a share of each scenario for validation, drawn by the query's hash: at least one
     query, unless there is only one."""
     groups: dict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
@@ -187,10 +187,10 @@ class ScenariosConfig(Block):
     seed: int = 0
 
 
-def train(config: ScenariosConfig, data: JudgeData, folder: Path) -> str:
+def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> str:
     """Fit the classifier, save it into the folder, and return its metrics in words."""
-    rows, draws = load(config.rows, data), Draws(config.bootstrap, config.seed)
-    fitted = fit(rows.training, config)
+    rows, draws = load_scenario_rows(config.rows, data), Draws(config.bootstrap, config.seed)
+    fitted = fit_classifier(rows.training, config)
     fitted.classifier.save(folder)
     told = [f"C {fitted.strength:g}, others below {fitted.classifier.others_below:g}"]
     for name, own in (("held out", rows.validation), ("measured besides", rows.measured)):
@@ -210,8 +210,8 @@ class Fitted:
     cross_validated: dict[float, float]
 
 
-def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
-    """A classifier of these rows."""
+def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
+    """Fit a classifier to the rows."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
     known = np.array([labels.index(name) for name in truth])
@@ -220,10 +220,10 @@ def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
     for fold in tqdm(range(config.folds), desc="folds", disable=None):
         inside, outside = np.flatnonzero(of_fold != fold), np.flatnonzero(of_fold == fold)
         features = make_features([rows[i] for i in inside], config.max_terms)
-        train, test = (matrix(features, [rows[i] for i in at]) for at in (inside, outside))
+        seen, unseen = (matrix(features, [rows[i] for i in at]) for at in (inside, outside))
         for c, found in scores.items():
-            model = _svm(c, config.seed).fit(train, known[inside])
-            found[np.ix_(outside, model.classes_)] = model.decision_function(test)
+            model = _svm(c, config.seed).fit(seen, known[inside])
+            found[np.ix_(outside, model.classes_)] = model.decision_function(unseen)
     everything = np.arange(len(rows))
     reached = {
         c: macro_f1(truth, [labels[k] for k in found.argmax(axis=1)])(everything) or 0.0
@@ -245,7 +245,7 @@ def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
 
 
 def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
-    """The fold of each row; every scenario is spread over as many folds as it has rows."""
+    """Return the fold of each row; every scenario is spread over as many folds as it has rows."""
     groups: dict[str, list[int]] = defaultdict(list)
     for k, row in enumerate(rows):
         groups[row.scenario].append(k)
@@ -272,7 +272,7 @@ def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
 
 
 def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
-    """The rows' features: sparse, [rows, columns]."""
+    """Return the rows' features: sparse, [rows, columns]."""
     found = [features.row(row.query) for row in rows]
     ends = np.cumsum([0, *(len(columns) for columns, _ in found)])
     columns = np.concatenate([columns for columns, _ in found])
@@ -281,8 +281,8 @@ def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
 
 
 def calibrate(scores: NDArray[np.float32], known: NDArray[np.intp]) -> Calibration:
-    """The temperature with the highest likelihood of the known labels, then the logistic curve with
-    the highest likelihood of the best label's being right."""
+    """Fit the temperature with the highest likelihood of the known labels, then the logistic curve
+    with the highest likelihood of the best label's being right."""
 
     def loss(log_temperature: float) -> float:
         chances = probabilities(scores, float(np.exp(log_temperature)))
@@ -302,7 +302,8 @@ def threshold(
     truth: Sequence[str],
     labels: Sequence[str],
 ) -> float:
-    """The lowest confidence limit with the highest macro-F1, answers below it being `others`."""
+    """Return the lowest confidence limit with the highest macro-F1, answers below it being
+    `others`."""
     best = [labels[k] for k in scores.argmax(axis=1)]
     everything = np.arange(len(truth))
 

@@ -29,7 +29,7 @@ from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.panel import ask
-from experiments.study import ResampledConfig, Study, command
+from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
 NOTICED = {"planted_verdict", "template_delimiter", "control_token", "empty_response"}
@@ -57,7 +57,7 @@ DRESSES = Path(__file__).parents[1] / "data" / "attacks.jsonl"
 goes, or a list of such texts and of [text, times]."""
 
 
-def attacks() -> list[Attack]:
+def make_attacks() -> list[Attack]:
     """Return every weak answer dressed up in every way; each response to a query once."""
     rows = [json.loads(line) for line in DRESSES.read_text(encoding="utf-8").splitlines()]
     found = [
@@ -79,11 +79,11 @@ class AttacksConfig(ResampledConfig):
     judge: JudgeConfig
 
 
-def figures(
+def attack_figures(
     found: Sequence[Attack], attacked: Sequence[Judgement], plain: Sequence[Judgement], draws: Draws
 ) -> list[dict[str, Any]]:
-    """Rating points that attacks gain over their plain answers, with intervals over questions: all,
-    those without a flag that tells what they try, and each family."""
+    """Return the rating points that attacks gain over their plain answers, with intervals over
+    questions: all attacks, those without a flag that names the attempt, and each family."""
     every = range(len(found))
     groups = {
         "all families": list(every),
@@ -127,15 +127,15 @@ COLUMNS = {
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """The figures as a Markdown table."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as a Markdown table."""
     title = f"{found['attacks']} attacks on {found['judge']}"
     return report("Attacks", found, [(title, tabled(found["rows"], COLUMNS), "")])
 
 
 async def study(run: Study[AttacksConfig]) -> str:
     """Judge, count and write."""
-    config, found = run.config, attacks()
+    config, found = run.config, make_attacks()
     if isinstance(format_of(config.judge), ScalarFormat):
         raise ConfigError("judge: a scalar reward model writes no verdict to attack")
     own = [JudgeInput(attack.query, (attack.response,)) for attack in found]
@@ -143,12 +143,12 @@ async def study(run: Study[AttacksConfig]) -> str:
     with closing(Journal(config.output / "journal.sqlite")) as journal:
         answers = await ask(config.judge, journal, [*own, *bare])
     attacked, plain = ([answers[item] for item in items] for items in (own, bare))
-    rows = figures(found, attacked, plain, config.draws)
+    rows = attack_figures(found, attacked, plain, config.draws)
     record = {"judge": judge_name(config.judge), "attacks": len(found), "rows": rows}
-    return run.write("attacks", record, render)
+    return run.write("attacks", record, markdown)
 
 
-main = command(AttacksConfig, study)
+main = study_command(AttacksConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

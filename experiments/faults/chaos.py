@@ -22,7 +22,7 @@ from experiments.faults.jobs import JobsConfig
 from experiments.faults.kills import KillsConfig
 from experiments.faults.load import LoadConfig
 from experiments.faults.server import service
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report
 
 
@@ -34,12 +34,12 @@ class ChaosConfig(StudyConfig):
     jobs: JobsConfig = JobsConfig()
 
     def possible(self) -> Sequence[str]:
-        """The parts that every config has."""
+        """Return the parts that every config has."""
         return tuple(PARTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChaosPart:
     """run: measures and returns rows. broken: the promises that a row breaks. name: the field of a
     row that says what it is of."""
 
@@ -53,24 +53,28 @@ def run_load(config: ChaosConfig) -> list[load.Load]:
     log = config.output / "service.judged.jsonl"
     log.write_text("")
     with service(config.load.judge(log), config.output) as running:
-        return [load.measure("service", running, config.load, log)]
+        return [load.measure_load("service", running, config.load, log)]
 
 
 def run_kills(config: ChaosConfig) -> list[kills.Killed]:
     """Run one job for each kind of process."""
     with service(config.kills.judge, config.output, start_s=600) as running:
-        return asyncio.run(kills.run(running, config.kills))
+        return asyncio.run(kills.kill_each(running, config.kills))
 
 
 PARTS = {
-    "load": Part(run_load, load.broken, "server"),
-    "holdups": Part(lambda config: holdups.run(config.output), holdups.broken, "attack"),
-    "kills": Part(run_kills, kills.broken, "target"),
-    "jobs": Part(lambda config: [jobs.run(config.jobs)], jobs.broken, "job"),
+    "load": ChaosPart(run_load, load.broken_by_load, "server"),
+    "holdups": ChaosPart(
+        lambda config: holdups.attack_all(config.output), holdups.broken_by_holdup, "attack"
+    ),
+    "kills": ChaosPart(run_kills, kills.broken_by_kill, "target"),
+    "jobs": ChaosPart(
+        lambda config: [jobs.kill_job(config.jobs)], jobs.broken_by_killed_job, "command"
+    ),
 }
 
 
-def broken(found: dict[str, Any]) -> list[str]:
+def broken_promises(found: dict[str, Any]) -> list[str]:
     """Return the promises that the figures break."""
     return [
         f"{name}, {row[part.name]}: {why}"
@@ -80,8 +84,8 @@ def broken(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def render(found: dict[str, Any]) -> str:
-    """The figures as Markdown tables."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as Markdown tables."""
     sections = []
     for name in (name for name in PARTS if name in found):
         rows = [[*map(_shown, row.values())] for row in found[name]]
@@ -102,13 +106,13 @@ def study(run: Study[ChaosConfig]) -> str:
     for name in run.parts:
         print(f"== {name}", file=sys.stderr)
         found[name] = plain(PARTS[name].run(run.config))
-    text = run.write("chaos", found, render)
-    if wrong := broken(found):
+    text = run.write("chaos", found, markdown)
+    if wrong := broken_promises(found):
         raise EngineError("\n  ".join(["promises are broken:", *wrong, f"see {run.config.output}"]))
     return text
 
 
-main = command(ChaosConfig, study, tuple(PARTS))
+main = study_command(ChaosConfig, study, tuple(PARTS))
 
 if __name__ == "__main__":
     sys.exit(main())

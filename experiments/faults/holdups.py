@@ -47,8 +47,8 @@ class Held:
     inputs: int
 
 
-def broken(row: dict[str, Any]) -> list[str]:
-    """The promises that a row breaks."""
+def broken_by_holdup(row: dict[str, Any]) -> list[str]:
+    """Return the promises that a row breaks."""
     bounds = {
         "health_cpu_s": HEALTH_S,
         "rss_mib": MEMORY_MIB,
@@ -60,8 +60,8 @@ def broken(row: dict[str, Any]) -> list[str]:
     return wrong if row["scored"] else [*wrong, "nobody was served"]
 
 
-def run(folder: Path) -> Sequence[Held]:
-    """Every attack, each on a service of its own and from a process of its own."""
+def attack_all(folder: Path) -> Sequence[Held]:
+    """Run every attack, each against a separate service and from a separate process."""
     return [attacked(folder, name) for name in ATTACKS]
 
 

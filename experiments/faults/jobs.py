@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from autoj_reward.config import Block
 from autoj_reward.io.files import write_jsonl
-from experiments.speed.jobs import ended, job, rows, started
+from experiments.speed.jobs import job_command, make_rows, start_command, wait_for_end
 
 
 class JobsConfig(Block):
@@ -35,7 +35,7 @@ class Disturbed:
     that is more than the undisturbed one's. identical: whether both jobs' selections are, byte for
     byte."""
 
-    job: str
+    command: str
     kills: int
     candidates: int
     answered: int
@@ -43,17 +43,17 @@ class Disturbed:
     identical: bool
 
 
-def run(config: JobsConfig) -> Disturbed:
-    """The job killed, and the job left alone. EngineError if one fails by itself."""
+def kill_job(config: JobsConfig) -> Disturbed:
+    """Compare the killed job with the same job left alone. EngineError if one fails by itself."""
     with TemporaryDirectory() as name:
         killed, whole = Path(name) / "killed", Path(name) / "whole"
         for folder in (killed, whole):
             folder.mkdir()
-            asked = rows(config.queries, config.candidates, config.words)
+            asked = make_rows(config.queries, config.candidates, config.words)
             write_jsonl(folder / "in.jsonl", asked)
         kills = _kill(config, killed)
         for folder in (killed, whole):
-            ended(_start(config, folder), folder)
+            wait_for_end(_start(config, folder), folder)
         texts = [(folder / "out" / "selections.jsonl").read_bytes() for folder in (killed, whole)]
         said, once = map(_answered, (killed, whole))
     inputs = config.queries * config.candidates
@@ -62,7 +62,7 @@ def run(config: JobsConfig) -> Disturbed:
 
 def _start(config: JobsConfig, folder: Path) -> subprocess.Popen[bytes]:
     script = {"latency_s": config.latency_s, "log": str(folder / "log")}
-    return started(folder, *job(folder, judge={"kind": "fake", "script": script}))
+    return start_command(folder, *job_command(folder, judge={"kind": "fake", "script": script}))
 
 
 def _kill(config: JobsConfig, folder: Path) -> int:
@@ -79,7 +79,7 @@ def _kill(config: JobsConfig, folder: Path) -> int:
                 kills += 1
                 bar.update()
             else:
-                ended(process, folder)
+                wait_for_end(process, folder)
                 break
     return kills
 
@@ -89,7 +89,7 @@ def _answered(folder: Path) -> int:
         return sum(1 for _ in log)
 
 
-def broken(row: dict[str, Any]) -> list[str]:
+def broken_by_killed_job(row: dict[str, Any]) -> list[str]:
     """Return the promises that a row breaks."""
     wrong = [] if row["identical"] else ["the selections are not those of the undisturbed job"]
     return wrong if row["kills"] else [*wrong, "the job was over before a kill"]

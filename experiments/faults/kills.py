@@ -34,7 +34,7 @@ ORPHANS_S = 30.0
 
 
 class KillsConfig(Block):
-    """judge: what is served. targets: whose processes are killed, one job each. candidates: of a
+    """judge: the served judge. targets: whose processes are killed, one job each. candidates: of a
     job. deadline_s: until a candidate is given up."""
 
     judge: JudgeConfig
@@ -63,8 +63,8 @@ class Killed:
     orphans: int
 
 
-def found(server: Server, target: str) -> list[psutil.Process]:
-    """The live processes of a target, oldest first."""
+def find_processes(server: Server, target: str) -> list[psutil.Process]:
+    """Return the live processes of a target, oldest first."""
     try:
         if target == "service":
             return [server.process]
@@ -81,7 +81,7 @@ def _is(process: psutil.Process, sign: str) -> bool:
         return False
 
 
-async def job(server: Server, target: str, config: KillsConfig) -> Killed:
+async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Killed:
     """Judge while one process of the target is killed after a quarter of the answers."""
     asked = [
         Candidate(f"Question {n % 4} of the {target} job?", f"Answer {n}: " + "word " * (n % 7))
@@ -127,14 +127,14 @@ async def job(server: Server, target: str, config: KillsConfig) -> Killed:
 def _kill(server: Server, target: str) -> tuple[float, int]:
     """Kill the oldest process of a target. Seconds until others have taken its place, and how many
     of those that it had started run on."""
-    before, replicas = found(server, target), server.replicas()
+    before, replicas = find_processes(server, target), server.replicas()
     if not before:
         raise ConfigError(f"kills.targets: no process of {target!r} runs here")
     victim, below = before[0], before[0].children(recursive=True)
     started = time.monotonic()
     os.kill(victim.pid, signal.SIGKILL)
     while time.monotonic() < started + RECOVERY_S:
-        now = found(server, target)
+        now = find_processes(server, target)
         if len(now) >= len(before) and victim not in now and server.replicas() >= replicas:
             seconds = time.monotonic() - started
             return seconds, _orphans(below)
@@ -157,12 +157,12 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-async def run(server: Server, config: KillsConfig) -> list[Killed]:
+async def kill_each(server: Server, config: KillsConfig) -> list[Killed]:
     """Run one job a target."""
-    return [await job(server, target, config) for target in config.targets]
+    return [await judge_and_kill(server, target, config) for target in config.targets]
 
 
-def broken(row: dict[str, Any]) -> list[str]:
+def broken_by_kill(row: dict[str, Any]) -> list[str]:
     """Return the promises that a row breaks."""
     wrong = []
     if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:

@@ -43,7 +43,7 @@ class LoadConfig(Block):
     latency_spread: float = Field(0.5, ge=0)
 
     def judge(self, log: Path) -> JudgeConfig:
-        """A scripted judge with these latencies that logs what it answers."""
+        """Return a scripted judge with these latencies, which logs the responses that it judged."""
         script = {
             "latency_s": self.latency_s,
             "latency_spread": self.latency_spread,
@@ -54,7 +54,7 @@ class LoadConfig(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Request:
     """One request. name: its response, which no other has. status: HTTP's, 0 if there was none.
     seconds: until the whole answer was there; inside: what the engine says it took of them."""
 
@@ -66,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load showed. failed: requests not answered with 200. lost: answered by the engine and
+    """Figures of one load. failed: requests not answered with 200. lost: answered by the engine and
     by nobody else, or the other way round. twice: responses that the engine judged more than once.
     p50_s, p99_s: added seconds. rss_mib: memory of the server, which with a scripted engine is one
     process, after a tenth of the time and at its end. mib_per_minute: by how much it grows over the
@@ -84,7 +84,7 @@ class Load:
     mib_per_minute: float
 
 
-def broken(row: dict[str, Any]) -> list[str]:
+def broken_by_load(row: dict[str, Any]) -> list[str]:
     """Return the promises that a row breaks."""
     wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
     if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None of a short load
@@ -92,7 +92,7 @@ def broken(row: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def measure(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
+def measure_load(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
     """Put a server under load."""
     share = [config.concurrent // config.clients] * config.clients
     for n in range(config.concurrent % config.clients):
@@ -107,18 +107,20 @@ def measure(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
         found = [one.result() for one in running]
     samples = [sample for asked, _ in found for sample in asked]
     seconds = statistics.mean(lasted for _, lasted in found)
-    return summary(name, samples, _judged(log), memory, seconds)
+    return summarise_load(name, samples, _judged(log), memory, seconds)
 
 
-def summary(
+def summarise_load(
     name: str,
-    samples: Sequence[Sample],
+    samples: Sequence[Request],
     judged: Sequence[str],
     memory: Sequence[tuple[float, float]],
     seconds: float,
 ) -> Load:
-    """The figures of the requests, the engine's log, the memory as (seconds, MiB), and the seconds
-    that a client asked for."""
+    """Compute the figures of a load.
+
+    judged: responses in the engine's log. memory: (seconds, MiB). seconds: that a client asked for.
+    """
     good = [s for s in samples if s.status == 200]
     added = [s.seconds - s.inside for s in good] or [float("nan")]
     counts = Counter(judged)
@@ -174,15 +176,15 @@ def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Ite
 
 def _client(
     number: int, address: str, concurrent: int, seconds: float
-) -> tuple[list[Sample], float]:
+) -> tuple[list[Request], float]:
     """What one client saw, and for how many seconds it asked."""
     started = time.monotonic()
     samples = asyncio.run(_load(number, address, concurrent, seconds))
     return samples, time.monotonic() - started
 
 
-async def _load(number: int, address: str, concurrent: int, seconds: float) -> list[Sample]:
-    samples: list[Sample] = []
+async def _load(number: int, address: str, concurrent: int, seconds: float) -> list[Request]:
+    samples: list[Request] = []
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrent)
     async with httpx.AsyncClient(
         base_url=address, headers=HEADERS, limits=limits, timeout=120, trust_env=False
@@ -200,16 +202,16 @@ async def _load(number: int, address: str, concurrent: int, seconds: float) -> l
     return samples
 
 
-async def _ask(client: httpx.AsyncClient, name: str) -> Sample:
+async def _ask(client: httpx.AsyncClient, name: str) -> Request:
     body = {"candidates": [{"query": f"Question of {name}?", "response": name}]}
     started = time.monotonic()
     try:
         answer = await client.post("/v1/score", json=body)
     except httpx.TransportError:
-        return Sample(name, 0, time.monotonic() - started, 0.0)
+        return Request(name, 0, time.monotonic() - started, 0.0)
     seconds = time.monotonic() - started
     inside = 0.0
     if answer.status_code == 200:
         usage = answer.json()["judgements"][0]["usage"]
         inside = usage["latency_s"] + usage["queued_s"]
-    return Sample(name, answer.status_code, seconds, inside)
+    return Request(name, answer.status_code, seconds, inside)

@@ -37,7 +37,7 @@ class Server:
 
     @property
     def process(self) -> psutil.Process:
-        """The server process that runs now."""
+        """The current server process."""
         return psutil.Process(self._process.pid)
 
     @property
@@ -48,7 +48,7 @@ class Server:
 
     @property
     def peak_mib(self) -> float:
-        """The most resident memory that this process ever had, which no look now and then sees."""
+        """Peak resident memory of this process, as the kernel counts it."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(line.split()[1]) / 1024
@@ -75,7 +75,7 @@ class Server:
             self._process = self._start()
 
     def replicas(self) -> int:
-        """How many replicas could judge now, as `/readyz` has it; 0 if it does not answer."""
+        """Return the number of replicas that `/readyz` reports; 0 if it does not answer."""
         try:
             answer = httpx.get(f"{self.address}/readyz", timeout=10, trust_env=False)
         except httpx.TransportError:
@@ -125,7 +125,7 @@ def service(
 
 @contextmanager
 def running(server: Server, start_s: float) -> Iterator[Server]:
-    """Give the server once it is ready, and end it afterwards."""
+    """Yield the server once it is ready, and end it afterwards."""
     try:
         server.wait_ready(start_s)
         yield server
@@ -134,7 +134,7 @@ def running(server: Server, start_s: float) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
+    """Return a free port of the loopback."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -28,7 +28,7 @@ from autoj_reward.errors import EngineError
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import Candidate
 from experiments.speed.endpoint import EXPECTED, RATING
-from experiments.speed.work import WARM_UP, candidates
+from experiments.speed.work import WARM_UP, made_candidates
 
 GROUP = 32
 """Responses to one query."""
@@ -40,8 +40,8 @@ _RATING = re.compile(r"Rating: \[\[(\d+)\]\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a peer is to ask.
+class PeerWork:
+    """Work of a peer.
 
     address: base URL of the endpoint. top: alternatives of each token, 0 for no log-probabilities.
     """
@@ -53,8 +53,8 @@ class Work:
 
 
 @asynccontextmanager
-async def ours(work: Work) -> AsyncIterator[Rate]:
-    """This package, as a script uses it: a client of the judge, and one call for all candidates."""
+async def our_client(work: PeerWork) -> AsyncIterator[Rate]:
+    """Ask with this package as a script uses it: a client of the judge, and one call for all."""
     judge = {
         "kind": "openai",
         "base_url": work.address,
@@ -73,9 +73,10 @@ async def ours(work: Work) -> AsyncIterator[Rate]:
 
 
 @asynccontextmanager
-async def plain(work: Work) -> AsyncIterator[Rate]:
-    """The least that a script can do with OpenAI's own client: a prompt, a request, a regex;
-    `in_flight` requests at a time."""
+async def plain_loop(work: PeerWork) -> AsyncIterator[Rate]:
+    """Ask with OpenAI's own client by the shortest script: a prompt, a request, a regex.
+
+    It has `in_flight` requests at a time."""
     fmt = load_format("autoj-en")
     template = fmt.texts[fmt.slot("single").template]
     options: dict[str, Any] = {"logprobs": True, "top_logprobs": work.top} if work.top else {}
@@ -111,19 +112,19 @@ def _expected(choice: Any, rating: str) -> float:
     return sum(n * p for n, p in told) / sum(p for _, p in told)
 
 
-PEERS: dict[str, Callable[[Work], AbstractAsyncContextManager[Rate]]] = {
-    "autoj-reward": ours,
-    "AsyncOpenAI": plain,
+PEERS: dict[str, Callable[[PeerWork], AbstractAsyncContextManager[Rate]]] = {
+    "autoj-reward": our_client,
+    "AsyncOpenAI": plain_loop,
 }
 
 
-async def measure(name: str, work: Work) -> dict[str, float]:
+async def measure_peer(name: str, work: PeerWork) -> dict[str, float]:
     """Ask, and return the seconds: of the processor (user and system, of this whole process) for
     all judgements, until they began, and of the clock. EngineError for an answer that is not the
     endpoint's."""
-    rows = candidates("0", -(-work.judgements // GROUP), GROUP)[: work.judgements]
+    rows = made_candidates("0", -(-work.judgements // GROUP), GROUP)[: work.judgements]
     async with PEERS[name](work) as rate:
-        await rate(candidates("1", 1, WARM_UP))
+        await rate(made_candidates("1", 1, WARM_UP))
         start_cpu_s, started = time.process_time(), time.perf_counter()
         found = await rate(rows)
         cpu_s, wall_s = time.process_time() - start_cpu_s, time.perf_counter() - started
@@ -136,8 +137,8 @@ async def measure(name: str, work: Work) -> dict[str, float]:
     return {"cpu_s": cpu_s, "wall_s": wall_s, "start_cpu_s": start_cpu_s}
 
 
-def run(name: str, work: Work) -> dict[str, Any]:
-    """Call `measure` in a process of its own. EngineError with its last words if it fails."""
+def ask_in_process(name: str, work: PeerWork) -> dict[str, Any]:
+    """Call `measure_peer` in a separate process. EngineError with its last output if it fails."""
     command = [sys.executable, "-m", "experiments.speed.asker", name, json.dumps(asdict(work))]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:
@@ -147,5 +148,5 @@ def run(name: str, work: Work) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    asked = Work(**json.loads(sys.argv[2]))
-    print(json.dumps(asyncio.run(measure(sys.argv[1], asked))))
+    asked = PeerWork(**json.loads(sys.argv[2]))
+    print(json.dumps(asyncio.run(measure_peer(sys.argv[1], asked))))

@@ -20,7 +20,7 @@ from autoj_reward.formats.verdict import ParseFailure
 from autoj_reward.judge.generative import MIN_MASS
 from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.types import Candidate, JudgeInput, Usage
-from experiments.speed.work import Spent
+from experiments.speed.work import SideRound
 
 NOTHING = Generation("")
 TRIES = 50
@@ -28,8 +28,8 @@ WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """Where a rating is read. context: token ids before it. labels: each label's ids there.
+class RatingSlot:
+    """A place where a rating is read. context: token ids before it. labels: each label's ids there.
     written: whether the judge opened it itself."""
 
     context: list[int]
@@ -39,8 +39,8 @@ class Slot:
 
 def slot_of(
     tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], own: Generation
-) -> Slot:
-    """The rating slot of an answer, forced if the answer has none, as GenerativeJudge finds it."""
+) -> RatingSlot:
+    """Return the rating slot of an answer, forced if it has none, as GenerativeJudge does."""
     parsed, force = parse_rating(own.text, fmt), fmt.slot("single").force
     if isinstance(parsed, ParseFailure):
         keep, opening = parsed.end, force if own.text else force.lstrip()
@@ -48,7 +48,7 @@ def slot_of(
         keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
     prepared = Prepared((), tuple(prompt))
     context, labels = slot_tokens(tokens, prepared, own, keep, opening, fmt.scale.labels)
-    return Slot(context, labels, not isinstance(parsed, ParseFailure))
+    return RatingSlot(context, labels, not isinstance(parsed, ParseFailure))
 
 
 class BareEngine:
@@ -65,8 +65,7 @@ class BareEngine:
 
     @classmethod
     def start(cls, config: JudgeConfig, **more: Any) -> BareEngine:
-        """An engine with the arguments that a replica gives its own, and more. ModelError with the
-        cause."""
+        """Start an engine with a replica's arguments, and more. ModelError with the cause."""
         from vllm import LLM, SamplingParams
 
         from autoj_reward.engine.vllm import engine_arguments
@@ -95,7 +94,7 @@ class BareEngine:
         return outputs
 
     def _read(
-        self, slots: Sequence[Slot], options: dict[str, Any]
+        self, slots: Sequence[RatingSlot], options: dict[str, Any]
     ) -> tuple[list[dict[Ids, dict[int, float]]], list[Any]]:
         """One token at every inner node of every slot's labels, all at once.
 
@@ -117,8 +116,8 @@ class BareEngine:
 
     async def judge(
         self, given: list[Candidate], *, critique: bool = True, cached: bool = True
-    ) -> Spent:
-        """The judge's whole work, from an empty prefix cache.
+    ) -> SideRound:
+        """Do the judge's whole work, from an empty prefix cache.
 
         critique: False reads the slot right after the prompt. cached: whether one candidate may
         read what another has left in the prefix cache.
@@ -143,7 +142,7 @@ class BareEngine:
         ]
         rated = sum(s.written or m >= MIN_MASS for s, m in zip(slots, mass, strict=True))
         usage = used([*outputs, *reads])
-        return Spent(time.monotonic() - started, len(given), rated, usage, critiques_s)
+        return SideRound(time.monotonic() - started, len(given), rated, usage, critiques_s)
 
 
 def empty_cache(llm: Any) -> None:
@@ -156,7 +155,7 @@ def empty_cache(llm: Any) -> None:
 
 
 def own_text(output: Any) -> Generation:
-    """What the judge wrote in a vLLM output."""
+    """Return the judge's text in a vLLM output."""
     [own] = output.outputs
     return Generation(own.text, tuple(own.token_ids))
 

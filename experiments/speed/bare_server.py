@@ -27,7 +27,7 @@ from autoj_reward.types import JudgeInput
 from experiments.faults.server import Server, free_port, running
 
 
-def make_app(judge: JudgeConfig) -> FastAPI:
+def bare_app(judge: JudgeConfig) -> FastAPI:
     """POST /v1/score and GET /readyz alone."""
     app, replica = FastAPI(), JudgeReplica(make_judge(judge))
 
@@ -47,8 +47,8 @@ def make_app(judge: JudgeConfig) -> FastAPI:
 
 
 @contextmanager
-def bare(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Server]:
-    """Run the server in a process of its own; gives it once it is ready."""
+def run_bare_server(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Server]:
+    """Run the server in a separate process, and yield it once it is ready."""
     port, config = free_port(), folder / "bare.yaml"
     config.write_text(yaml.safe_dump(judge.model_dump(mode="json")), encoding="utf-8")
     command = [sys.executable, "-m", "experiments.speed.bare_server", str(config), str(port)]
@@ -59,7 +59,7 @@ def bare(judge: JudgeConfig, folder: Path, start_s: float = 180) -> Iterator[Ser
 def main(config: str, port: str) -> None:
     """Serve until SIGTERM."""
     options = uvicorn.Config(
-        make_app(load_config(JudgeConfig, config)),
+        bare_app(load_config(JudgeConfig, config)),
         port=int(port),
         log_level="warning",
         access_log=False,

@@ -51,7 +51,7 @@ def tokens() -> list[str]:
 
 @lru_cache
 def answer(top: int) -> bytes:
-    """Return the body of an answer with so many alternatives of each token; 0: without."""
+    """Return the body of an answer. top: alternatives of each token; 0: no log-probabilities."""
     written = tokens()
     choice: dict[str, Any] = {
         "index": 0,
@@ -83,7 +83,7 @@ def _token(text: str, p: float) -> dict[str, Any]:
     return {"token": text, "logprob": math.log(p), "bytes": list(text.encode())}
 
 
-def make_app(latency_s: float) -> web.Application:
+def scripted_app(latency_s: float) -> web.Application:
     """POST /v1/chat/completions alone, answered after latency_s."""
 
     async def complete(request: web.Request) -> web.Response:
@@ -98,7 +98,7 @@ def make_app(latency_s: float) -> web.Application:
 
 
 async def _serve(latency_s: float) -> None:
-    runner = web.AppRunner(make_app(latency_s), access_log=None)
+    runner = web.AppRunner(scripted_app(latency_s), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
     print(runner.addresses[0][1], flush=True)
@@ -107,7 +107,7 @@ async def _serve(latency_s: float) -> None:
 
 @contextmanager
 def endpoint(latency_s: float) -> Iterator[str]:
-    """Run the endpoint in a process of its own; gives its base URL."""
+    """Run the endpoint in a separate process, and yield its base URL."""
     command = [sys.executable, "-m", "experiments.speed.endpoint", str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -24,14 +24,14 @@ from typing import Any
 from pydantic import Field
 
 from autoj_reward.config import Block
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report
 
 TOLD = 2000
 """Characters kept of what a command said last."""
 
 
-class PartConfig(Block):
+class GpuPartConfig(Block):
     """command: Python's arguments. result: the JSON file that it writes; null keeps its words."""
 
     command: tuple[str, ...] = Field(min_length=1)
@@ -42,7 +42,7 @@ class GpuFiguresConfig(StudyConfig):
     """minutes: of one run of all parts. measured: the parts, in their order."""
 
     minutes: float = Field(8.5, gt=0)
-    measured: dict[str, PartConfig] = Field(min_length=1)
+    measured: dict[str, GpuPartConfig] = Field(min_length=1)
 
     def possible(self) -> Sequence[str]:
         return tuple(self.measured)
@@ -52,21 +52,21 @@ def study(run: Study[GpuFiguresConfig]) -> str:
     """Run the parts that are missing until the time is up; what has failed is tried again."""
     config, until = run.config, time.monotonic() + 60 * run.config.minutes
     work = {name: partial(_measure_until, part, until) for name, part in config.measured.items()}
-    text = run.steps("gpu_figures", work, render, final=lambda part: part["ok"], free={"minutes"})
+    text = run.steps("gpu_figures", work, markdown, final=lambda part: part["ok"], free={"minutes"})
     kept = {path.stem for path in (config.output / "steps").glob("*.json")}
     left = ", ".join(name for name in config.measured if name not in kept)
     return text + (f"\nleft: {left}; the same command goes on\n" if left else "")
 
 
-def _measure_until(part: PartConfig, until: float) -> dict[str, Any]:
+def _measure_until(part: GpuPartConfig, until: float) -> dict[str, Any]:
     left = until - time.monotonic()
     if left <= 0:
         return {"ok": False, "seconds": 0.0, "result": None, "said": "not begun: the time was up"}
-    return measure(part, left)
+    return run_part(part, left)
 
 
-def measure(part: PartConfig, seconds: float) -> dict[str, Any]:
-    """What a part's command left: whether it ended well, its seconds, its result or last words."""
+def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
+    """Run a part's command; return whether it ended well, seconds, result and last output."""
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *part.command],
@@ -87,8 +87,8 @@ def measure(part: PartConfig, seconds: float) -> dict[str, Any]:
     return {"ok": ok, "seconds": round(took, 1), "result": result, "said": said[-TOLD:]}
 
 
-def render(found: dict[str, Any]) -> str:
-    """A line a part, and what each found or said."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write a line a part, and the result or last output of each."""
     rows = [["part", "done", "seconds"]]
     about = []
     for name, part in found["steps"].items():
@@ -99,7 +99,7 @@ def render(found: dict[str, Any]) -> str:
     return report("A GPU's figures", found, [("Parts", rows, "")], *about)
 
 
-main = command(GpuFiguresConfig, study, ("bf16", "service", "fp8", "prefix", "grpo", "tests"))
+main = study_command(GpuFiguresConfig, study, ("bf16", "service", "fp8", "prefix", "grpo", "tests"))
 
 if __name__ == "__main__":
     sys.exit(main())

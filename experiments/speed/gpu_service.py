@@ -31,8 +31,8 @@ from autoj_reward.models.settings import max_ongoing, settled
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.speed.bare import BareEngine
 from experiments.speed.gpu_throughput import write_shape
-from experiments.speed.work import WARM_UP, Spent, by_client, candidates
-from experiments.study import Study, StudyConfig, command
+from experiments.speed.work import WARM_UP, SideRound, by_client, made_candidates
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 DUMMY = {"load_format": "dummy"}
@@ -50,7 +50,7 @@ class GpuServiceConfig(StudyConfig):
     kv_cache_gib: float | None = Field(None, gt=0)
 
     def judge(self, folder: Path, critique: bool) -> JudgeConfig:
-        """The judge of both sides."""
+        """Return the judge of both sides."""
         return JudgeConfig(
             model=str(folder),
             format="autoj-en",
@@ -87,20 +87,20 @@ async def study(run: Study[GpuServiceConfig]) -> str:
         }
         for (work, one), two in zip(bare.items(), service.values(), strict=True)
     ]
-    return run.write("service", {"rows": rows}, render)
+    return run.write("service", {"rows": rows}, markdown)
 
 
-async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
+async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
     """By `vllm.LLM.generate`, all at once."""
     with closing(BareEngine.start(config.judge(folder, critique=True), **DUMMY)) as bare:
-        await bare.judge(candidates("w", 1, WARM_UP))
+        await bare.judge(made_candidates("w", 1, WARM_UP))
         return {
             work: await bare.judge(_work(config, work), critique=work == "with critique")
             for work in ("with critique", "rating only")
         }
 
 
-async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
+async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
     """By a client over a replica's code, on one engine for both kinds of judge."""
     judge = config.judge(folder, critique=True)
     engine = RandomEngine(judge, resolve(judge), "chat")
@@ -112,7 +112,7 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
             own = config.judge(folder, critique=work == "with critique")
             replica = JudgeReplica(GenerativeJudge(own, load_format("autoj-en"), engine, work))
             side = by_client(RewardClient(LocalBackend(replica), max_in_flight=ongoing))
-            await side(candidates(f"w{work[0]}", 1, WARM_UP))
+            await side(made_candidates(f"w{work[0]}", 1, WARM_UP))
             found[work] = await side(_work(config, work))
         return found
     finally:
@@ -121,7 +121,7 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
 
 def _work(config: GpuServiceConfig, work: str) -> Any:
     """Texts of its own for each kind of work: the service's engine remembers the first."""
-    return candidates(work[0], config.queries, config.candidates)
+    return made_candidates(work[0], config.queries, config.candidates)
 
 
 COLUMNS = {
@@ -135,12 +135,12 @@ COLUMNS = {
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """A Markdown table."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write a Markdown table."""
     return report("Service beside bare engine", found, [("", tabled(found["rows"], COLUMNS), "")])
 
 
-main = command(GpuServiceConfig, study)
+main = study_command(GpuServiceConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -37,7 +37,7 @@ from autoj_reward.models.device import Device, device_here
 from autoj_reward.types import JudgeInput
 from experiments.speed.bare import empty_cache
 from experiments.speed.work import BACKGROUND
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 DTYPES: dict[Precision, str] = {"float32": "float32", "bf16": "bfloat16", "fp8": "bfloat16"}
@@ -73,14 +73,14 @@ def study(run: Study[GpuThroughputConfig]) -> str:
     folder = write_shape(shape, config.output / "model")
     prompts = make_prompts(folder, shape.vocabulary, config.lengths, config.queries, config.seed)
     work = {
-        name: partial(measure, config, serving, shape, machine, folder, prompts)
+        name: partial(measure_variant, config, serving, shape, machine, folder, prompts)
         for name, serving in config.variants.items()
     }
-    return run.steps("throughput", work, render)
+    return run.steps("throughput", work, markdown)
 
 
 def find_device(config: GpuThroughputConfig) -> Machine:
-    """The peaks of the device that will be measured."""
+    """Return the peaks of the device that will be measured."""
     if config.device == "cpu":
         if config.machine is None:
             raise ConfigError("device cpu needs `machine`: tflops, memory_gib and bandwidth_gbs")
@@ -95,7 +95,7 @@ def find_device(config: GpuThroughputConfig) -> Machine:
     return config.machine or reported(found.name)
 
 
-def measure(
+def measure_variant(
     config: GpuThroughputConfig,
     serving: Serving,
     shape: ModelShape,
@@ -111,7 +111,7 @@ def measure(
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
     device = replace(device_here(), kind=config.device)
-    llm = LLM(**arguments(config, serving, folder, device))
+    llm = LLM(**throughput_arguments(config, serving, folder, device))
     rows = []
     try:
         first = prompts.ids[:WARM_UP]
@@ -147,7 +147,7 @@ def measure(
     return rows
 
 
-def arguments(
+def throughput_arguments(
     config: GpuThroughputConfig, serving: Serving, folder: Path, device: Device
 ) -> dict[str, Any]:
     """vLLM's arguments: those of a judge's engine, but random weights and the batch as planned."""
@@ -175,8 +175,8 @@ def arguments(
 
 
 def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> float:
-    """Seconds to write exactly so many tokens after each prompt. Raises ModelError if it wrote
-    others."""
+    """Return the seconds to write exactly the given number of tokens after each prompt. Raises
+    ModelError for outputs of other lengths."""
     from vllm import SamplingParams
 
     params = [
@@ -209,7 +209,7 @@ class Prompts:
 
 
 def output_lengths(count: int, mean: int, seed: int) -> list[int]:
-    """Tokens of so many critiques, spread around a mean as the released judgements are."""
+    """Draw the tokens of critiques, spread around a mean as the released judgements are."""
     drawn = np.random.default_rng(seed).normal(1.0, SPREAD, count).clip(*RANGE)
     return [max(1, round(mean * float(share))) for share in drawn]
 
@@ -249,7 +249,7 @@ def common_prefix(group: list[list[int]]) -> int:
 
 
 def write_shape(shape: ModelShape, folder: Path) -> Path:
-    """A model folder with config and tokenizer, and no weights: for vLLM's `load_format: dummy`.
+    """Write a model folder with config and tokenizer, and no weights: for `load_format: dummy`.
 
     The tokenizer is the built-in model's; ids stay below the shape's vocabulary.
     """
@@ -292,8 +292,8 @@ COLUMNS = {
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """A Markdown table."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write a Markdown table."""
     rows = [
         row
         | {"variant": name, "shown": figure(row["per_minute"]), "limit": figure(row["roofline"])}
@@ -304,7 +304,7 @@ def render(found: dict[str, Any]) -> str:
     return report("Throughput of a GPU", found, [(title, tabled(rows, COLUMNS), "")])
 
 
-main = command(GpuThroughputConfig, study)
+main = study_command(GpuThroughputConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -30,7 +30,7 @@ from tqdm import tqdm
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.replicas.processes import family
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 WORDS = ("because", "air", "scatters", "blue", "light", "more", "than", "red", "the", "sky", "is")
@@ -48,7 +48,7 @@ class JobSpeedConfig(StudyConfig):
     shards: int | None = Field(None, ge=1)
 
 
-def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
+def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
     """Queries whose responses differ, of about as many words; log-probabilities break ties."""
     logprobs = [-float(n) for n in range(candidates)]
     for query in range(queries):
@@ -60,21 +60,21 @@ def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
         yield {"query": text, "responses": responses, "logprobs": logprobs}
 
 
-def job(folder: Path, **given: Any) -> tuple[str, ...]:
-    """The command of a job on the folder's `in.jsonl`, its results in `out`."""
+def job_command(folder: Path, **given: Any) -> tuple[str, ...]:
+    """Return the command of a job on the folder's `in.jsonl`, its results in `out`."""
     named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
     (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
     return "best-of-n", "--config", str(folder / "job.yaml")
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """`autoj` with these words, what it says in the folder's `told`."""
+def start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start `autoj` with these words, its output in the folder's file `told`."""
     with (folder / "told").open("w") as told:
         typed = [sys.executable, "-m", "autoj_reward.cli", *words]
         return subprocess.Popen(typed, stdout=told, stderr=told)
 
 
-def ended(process: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Wait for the command's end. EngineError if it failed."""
     if process.wait():
         raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
@@ -89,10 +89,10 @@ class Ran:
     peak_mb: float
 
 
-def ran(folder: Path, *words: str) -> Ran:
+def run_command(folder: Path, *words: str) -> Ran:
     """Run a command to its end. EngineError if it fails."""
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
-    process = started(folder, *words)
+    process = start_command(folder, *words)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
         for one in family([own]) - {own}:
@@ -101,15 +101,17 @@ def ran(folder: Path, *words: str) -> Ran:
         time.sleep(0.2)
     _, status, used = over
     process.returncode = os.waitstatus_to_exitcode(status)
-    ended(process, folder)
+    wait_for_end(process, folder)
     spent = used.ru_utime + used.ru_stime + sum(cpu.values())
     return Ran(time.monotonic() - began, spent, used.ru_maxrss / 1024)
 
 
-def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) -> dict[str, float]:
-    """The figures of one job."""
-    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
-    took = ran(folder, *job(folder, judge={"kind": "fake"}, **given))
+def measure_job(
+    config: JobSpeedConfig, queries: int, folder: Path, **given: Any
+) -> dict[str, float]:
+    """Run one job and return its figures."""
+    write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
+    took = run_command(folder, *job_command(folder, judge={"kind": "fake"}, **given))
     output, candidates = folder / "out", queries * config.candidates
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
@@ -145,8 +147,8 @@ SHARDED = {
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """The figures as tables in Markdown."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as tables in Markdown."""
     config = found["config"]
     note = (
         f"{config['candidates']} candidates of {config['words']} words a query. Start of the "
@@ -166,20 +168,20 @@ def study(run: Study[JobSpeedConfig]) -> str:
     found: dict[str, list[Any]] = {"jobs": [], "sharded": []}
     for queries in tqdm(config.queries, desc="jobs"):
         with TemporaryDirectory() as folder:
-            found["jobs"].append(alone := measure(config, queries, Path(folder)))
+            found["jobs"].append(alone := measure_job(config, queries, Path(folder)))
         if config.shards is None:
             continue
         split = {"shards": config.shards, "concurrency": 2}
         with TemporaryDirectory() as folder:
-            own = measure(config, queries, Path(folder), ray_data=split)
+            own = measure_job(config, queries, Path(folder), ray_data=split)
         times = {
             f"times_{k}": own[v] / alone[v] for k, v in (("wall", "wall_s"), ("cpu", "cpu_us"))
         }
         found["sharded"].append(own | times)
-    return run.write("jobs", found, render)
+    return run.write("jobs", found, markdown)
 
 
-main = command(JobSpeedConfig, study)
+main = study_command(JobSpeedConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

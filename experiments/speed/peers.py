@@ -20,10 +20,10 @@ from typing import Any
 from pydantic import Field
 from tqdm import tqdm
 
-from experiments.speed.asker import PEERS, Work, run
+from experiments.speed.asker import PEERS, PeerWork, ask_in_process
 from experiments.speed.endpoint import endpoint
-from experiments.speed.work import ratio, turns
-from experiments.study import Study, StudyConfig, command
+from experiments.speed.work import ratio_by_round, turns
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 OURS = next(iter(PEERS))
@@ -42,18 +42,18 @@ class PeersConfig(StudyConfig):
     latency_s: float = Field(0.1, ge=0)
 
 
-def measure(config: PeersConfig) -> list[dict[str, Any]]:
+def measure_peers(config: PeersConfig) -> list[dict[str, Any]]:
     """Ask in turn; one row a peer, round and number of alternatives."""
     rows = list[dict[str, Any]]()
     asked = [(*turn, top) for top in TOPS for turn in turns(PEERS, config.rounds)]
     with endpoint(config.latency_s) as address:
         for number, name, top in tqdm(asked, desc="asking", unit="run"):
-            work = Work(address, config.judgements, config.in_flight, top)
-            rows.append({"round": number, "top": top, "peer": name} | run(name, work))
+            work = PeerWork(address, config.judgements, config.in_flight, top)
+            rows.append({"round": number, "top": top, "peer": name} | ask_in_process(name, work))
     return rows
 
 
-def figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def peer_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Medians over the rounds of each peer and number of alternatives. cpu_ratio, wall_ratio: of
     this package to the peer, the median of the rounds' own ratios."""
     runs: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
@@ -62,7 +62,7 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"top": top, "peer": name, "rounds_cpu_s": [row["cpu_s"] for row in own]}
         | {
-            f"{kind}_ratio": ratio(
+            f"{kind}_ratio": ratio_by_round(
                 *([row[f"{kind}_s"] for row in o] for o in (runs[top, OURS], own))
             )
             for kind in ("cpu", "wall")
@@ -86,8 +86,8 @@ COLUMNS = {
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """The figures as a table in Markdown."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as a table in Markdown."""
     config = found["config"]
     note = (
         f"{config['judgements']:,} judgements, {config['in_flight']} in flight; the endpoint "
@@ -105,13 +105,13 @@ def render(found: dict[str, Any]) -> str:
 
 def study(run: Study[PeersConfig]) -> str:
     """Measure and write."""
-    rows = measure(run.config)
+    rows = measure_peers(run.config)
     clients = {name: version(name) for name in CLIENTS}
-    found = {"rounds": rows, "figures": figures(rows), "clients": clients}
-    return run.write("peers", found, render)
+    found = {"rounds": rows, "figures": peer_figures(rows), "clients": clients}
+    return run.write("peers", found, markdown)
 
 
-main = command(PeersConfig, study)
+main = study_command(PeersConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -34,8 +34,15 @@ from autoj_reward.models import format_of
 from autoj_reward.service.api import make_app
 from autoj_reward.service.serve import listen
 from autoj_reward.types import Usage
-from experiments.speed.work import Side, Spent, alternate, by_client, candidates, ratio
-from experiments.study import Study, StudyConfig, command
+from experiments.speed.work import (
+    Side,
+    SideRound,
+    alternate,
+    by_client,
+    made_candidates,
+    ratio_by_round,
+)
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ CEILING = "vllm.LLM.generate, all at once"
 
 
 class ThroughputConfig(StudyConfig):
-    """What is judged, and how often.
+    """Work of both parts.
 
     judge: on vLLM, greedy, with critiques of at most `max_tokens`.
     queries, candidates: one piece of work is so many queries with so many candidates each; the
@@ -76,7 +83,7 @@ class ThroughputConfig(StudyConfig):
         return self
 
     def possible(self) -> Sequence[str]:
-        """The parts that every config has."""
+        """Return the parts that every config has."""
         return PARTS
 
 
@@ -90,12 +97,12 @@ async def study(run: Study[ThroughputConfig]) -> str:
         for part in run.parts:
             measure = measure_paths if part == "paths" else measure_prefix
             found[part] = await measure(run.config, bare)
-            text = run.write("throughput", found, render)
+            text = run.write("throughput", found, markdown)
     return text
 
 
 async def measure_paths(config: ThroughputConfig, bare: BareEngine) -> list[dict[str, Any]]:
-    """A row each for the engine's limit, and the service by handle and by HTTP."""
+    """Return a row for the engine's limit, and for the service by handle and by HTTP."""
     serving = config.judge.serve.model_copy(update={"replicas": 1})
     judge = config.judge.model_copy(update={"serve": serving})
     async with open_judge(judge) as handle, over_http(handle) as http:
@@ -104,14 +111,13 @@ async def measure_paths(config: ThroughputConfig, bare: BareEngine) -> list[dict
             "service, by handle": by_client(handle),
             "service, by HTTP": by_client(http),
         }
-        piece = partial(candidates, queries=config.queries, count=config.candidates)
+        piece = partial(made_candidates, queries=config.queries, count=config.candidates)
         found = await alternate(sides, config.rounds, piece)
     return [{"path": name} | summed(rounds, found[CEILING]) for name, rounds in found.items()]
 
 
 async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dict[str, Any]]:
-    """What the prefix cache spares: a row for each length of the query, with and without a
-    critique."""
+    """Measure the prefix cache: a row for each length of the query, with and without a critique."""
     rows = []
     for words in (config.short_words, config.long_words):
         for judging, critique in (("critique and rating", True), ("rating alone", False)):
@@ -119,7 +125,7 @@ async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dic
                 name: partial(bare.judge, critique=critique, cached=name == "on")
                 for name in ("on", "off")
             }
-            piece = partial(candidates, queries=1, count=config.candidates, words=words)
+            piece = partial(made_candidates, queries=1, count=config.candidates, words=words)
             found = await alternate(sides, config.rounds, piece)
             query = {
                 "query_tokens": len(bare.tokens.continuation(piece("1a")[0].query)),
@@ -130,7 +136,7 @@ async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dic
     return rows
 
 
-def summed(rounds: Sequence[Spent], others: Sequence[Spent]) -> dict[str, Any]:
+def summed(rounds: Sequence[SideRound], others: Sequence[SideRound]) -> dict[str, Any]:
     """Return the figures of a side's rounds: each one's seconds, tokens a judgement over all, and
     the median ratio of its seconds to those of another side in the same round."""
     usage = sum((spent.usage for spent in rounds), Usage())
@@ -139,7 +145,7 @@ def summed(rounds: Sequence[Spent], others: Sequence[Spent]) -> dict[str, Any]:
     return {
         "seconds": statistics.median(seconds),
         "rounds_s": seconds,
-        "ratio": ratio(seconds, (spent.seconds for spent in others)),
+        "ratio": ratio_by_round(seconds, (spent.seconds for spent in others)),
         "judgements": rounds[0].judgements,
         "rated": sum(spent.rated for spent in rounds) / count,
         "tokens_in": usage.tokens_in / count,
@@ -158,7 +164,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
-    """A client that asks over HTTP, with a token, what `client` answers. The HTTP side
+    """Serve `client` over HTTP, with a token, and yield a client of that service. The HTTP side
     shares this process and its event loop; `autoj serve` has a process for it."""
     token = secrets.token_urlsafe()
     with listen("127.0.0.1", 0) as listening:
@@ -216,8 +222,8 @@ PREFIX_NOTE = (
 )
 
 
-def render(found: dict[str, Any]) -> str:
-    """Every part that was measured."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the tables of the parts that were measured."""
     rows = {
         part: [
             row | {"rounds": ", ".join(f"{seconds:.2f}" for seconds in row["rounds_s"])}
@@ -230,7 +236,7 @@ def render(found: dict[str, Any]) -> str:
     return report("Throughput", found, [paths, prefix])
 
 
-main = command(ThroughputConfig, study, PARTS)
+main = study_command(ThroughputConfig, study, PARTS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -39,7 +39,7 @@ WARM_UP = 4
 """Candidates that each side judges before it is measured."""
 
 
-def candidates(mark: str, queries: int, count: int, words: int = 0) -> list[Candidate]:
+def made_candidates(mark: str, queries: int, count: int, words: int = 0) -> list[Candidate]:
     """`count` responses of different length to each of `queries` queries.
 
     mark: begins every query, so that pieces of work with different marks share no prefix but the
@@ -57,8 +57,8 @@ def candidates(mark: str, queries: int, count: int, words: int = 0) -> list[Cand
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What a side spent on a piece of work. rated: judgements that gave a rating.
+class SideRound:
+    """Cost of a piece of work for one side. rated: judgements that gave a rating.
 
     critiques_s: seconds until the critiques were there, where they are known apart from the
     readings at the rating slots.
@@ -71,18 +71,18 @@ class Spent:
     critiques_s: float | None = None
 
 
-Side = Callable[[list[Candidate]], Awaitable[Spent]]
+Side = Callable[[list[Candidate]], Awaitable[SideRound]]
 
 
 def by_client(client: RewardClient) -> Side:
-    """A side that asks a client for everything at once."""
+    """Return a side that asks a client for everything at once."""
 
-    async def judge(given: list[Candidate]) -> Spent:
+    async def judge(given: list[Candidate]) -> SideRound:
         started = time.monotonic()
         found = await client.rate(given)
         seconds = time.monotonic() - started
         usage = sum((j.usage for j in found), Usage())
-        return Spent(seconds, len(found), sum(j.ok for j in found), usage)
+        return SideRound(seconds, len(found), sum(j.ok for j in found), usage)
 
     return judge
 
@@ -95,14 +95,14 @@ def turns(names: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
             yield number, known[(number + k) % len(known)]
 
 
-def ratio(ones: Iterable[float], others: Iterable[float]) -> float:
+def ratio_by_round(ones: Iterable[float], others: Iterable[float]) -> float:
     """Return the median of the quotients of figures of the same round."""
     return statistics.median(one / other for one, other in zip(ones, others, strict=True))
 
 
 async def alternate(
     sides: Mapping[str, Side], rounds: int, piece: Callable[[str], list[Candidate]]
-) -> dict[str, list[Spent]]:
+) -> dict[str, list[SideRound]]:
     """Return what each side spent in each round, the sides in turn.
 
     piece: the work of a mark; every side gets a mark of its own in every round, so that none finds
@@ -111,7 +111,7 @@ async def alternate(
     letters = dict(zip(sides, ascii_lowercase, strict=False))
     for name, side in sides.items():
         await side(piece(f"0{letters[name]}")[:WARM_UP])
-    found: dict[str, list[Spent]] = {name: [] for name in sides}
+    found: dict[str, list[SideRound]] = {name: [] for name in sides}
     for number, name in tqdm(list(turns(sides, rounds)), desc="measuring", unit="piece"):
         found[name].append(await sides[name](piece(f"{number + 1}{letters[name]}")))
     return found

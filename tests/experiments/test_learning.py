@@ -11,13 +11,13 @@ from torch.utils.tensorboard import SummaryWriter
 from autoj_reward.errors import EngineError
 from autoj_reward.journal.records import digest, judgement_cell, judgement_record
 from experiments import learning
-from experiments.learning import LearningConfig, logged, score
-from experiments.study import Study, train
+from experiments.learning import LearningConfig, logged, program_score
+from experiments.study import Study, run_training
 
 
 def test_what_the_program_grants() -> None:
     given = {"": 6, "a b": 8, "a b c d": 10, "a b c d e": 9, "word " * 40: 1}
-    assert {text: score(text, 4) for text in given} == given
+    assert {text: program_score(text, 4) for text in given} == given
 
 
 @pytest.mark.training
@@ -62,7 +62,7 @@ def test_the_learning_of_a_scripted_judge(
     assert [step for step, _ in found["reward"]] == [1, 2]
     assert "| grpo 0 |" in (tmp_path / "out" / "learning.md").read_text(encoding="utf-8")
     # Done is not done again.
-    monkeypatch.setattr(learning, "train", None)
+    monkeypatch.setattr(learning, "run_training", None)
     assert learned() == found
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
@@ -87,7 +87,7 @@ def test_a_training_that_fails_is_named(tmp_path: Path, capfd: pytest.CaptureFix
         json.dumps({"input": str(tmp_path / "none.jsonl"), "output": str(tmp_path / "x")})
     )
     with pytest.raises(EngineError, match="the training of 'grpo-0' failed"):
-        train("grpo-0", "grpo", base, ["seed=0"])
+        run_training("grpo-0", "grpo", base, ["seed=0"])
     assert "none.jsonl" in capfd.readouterr().err
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from autoj_reward.errors import EngineError, InputError
 from autoj_reward.evaluate.intervals import Draws
-from experiments.study import ResampledConfig, Study, StudyConfig, command
+from experiments.study import ResampledConfig, Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def config(tmp_path: Path) -> list[str]:
 def test_a_result_says_how_it_came_about(
     tmp_path: Path, config: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = command(Config, plain_study, ("first", "second"), limit="rows")
+    main = study_command(Config, plain_study, ("first", "second"), limit="rows")
     assert main([*config, "--set", "number=3", "--parts", "second,first", "--limit", "2"]) == 0
     found = json.loads((tmp_path / "out/numbers.json").read_text())
     assert found["command"].startswith("python -m tests.experiments.test_study --config")
@@ -79,14 +79,14 @@ def test_a_result_says_how_it_came_about(
 def test_errors_are_explained(
     config: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(Config, plain_study, ("first", "second"))([*config, *more]) == 1
+    assert study_command(Config, plain_study, ("first", "second"))([*config, *more]) == 1
     assert said in capsys.readouterr().err
 
 
 def test_errors_of_tasks_are_explained(
     config: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(Config, broken_study)(config) == 1
+    assert study_command(Config, broken_study)(config) == 1
     assert "error: the engine is gone" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_a_step_that_is_done_is_not_repeated(
         return ", ".join(f"{name} {number}" for name, number in found["steps"].items())
 
     def said(*more: str) -> str:
-        assert command(Config, stepped, ("first", "second"))([*config, *more]) == 0
+        assert study_command(Config, stepped, ("first", "second"))([*config, *more]) == 0
         return capsys.readouterr().out.strip()
 
     assert said("--parts", "second") == "second 3"
@@ -121,7 +121,7 @@ def test_a_step_that_is_done_is_not_repeated(
         "first": 1,
         "second": 3,
     }
-    assert command(Config, stepped)([*config, "--set", "number=2"]) == 1
+    assert study_command(Config, stepped)([*config, "--set", "number=2"]) == 1
     assert "a run of another config" in capsys.readouterr().err
 
 

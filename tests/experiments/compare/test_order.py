@@ -12,7 +12,7 @@ import yaml
 from autoj_reward.evaluate.graded import Graded, Output
 from autoj_reward.evaluate.intervals import Draws
 from experiments.compare.judge_quality import main
-from experiments.compare.order import by_query, ordered
+from experiments.compare.order import by_query, order_figures
 from experiments.compare.outputs import Outputs, as_rated
 
 SYSTEMS = [f"system {n}" for n in range(12)]
@@ -38,7 +38,7 @@ SCORES = tuple(output.score for row in OUTPUTS.graded for output in row.outputs)
 
 def test_an_oracle_orders_everything_and_a_constant_nothing() -> None:
     same = (1.0,) * len(SCORES)
-    found = ordered(OUTPUTS, {"judge": SCORES, "length": same})["rated"]
+    found = order_figures(OUTPUTS, {"judge": SCORES, "length": same})["rated"]
     for systems in ("all", "unseen"):
         oracle, constant = found["judge"][systems], found["length"][systems]
         assert oracle["order"]["value"] == pytest.approx(1)
@@ -60,7 +60,7 @@ def test_who_abstains_comes_last() -> None:
 
 def test_a_rival_is_compared_on_the_same_instructions() -> None:
     worse = tuple(-v for v in SCORES)
-    less = ordered(OUTPUTS, {"judge": SCORES, "length": worse})["less"]
+    less = order_figures(OUTPUTS, {"judge": SCORES, "length": worse})["less"]
     assert set(less) == {"length"}
     assert less["length"]["order"]["value"] == pytest.approx(2)
     assert less["length"]["order"]["low"] > 0

@@ -38,12 +38,12 @@ TEST = rated([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORD
 
 
 def test_length_and_constant() -> None:
-    assert rivals.length(rated([("abc", 1), ("", 2), ("ä\n", 3)])).values == (3, 0, 2)
-    assert rivals.constant(rated([("x", 2), ("y", 5)]), TEST).values == (3.5,) * 5
+    assert rivals.length_rival(rated([("abc", 1), ("", 2), ("ä\n", 3)])).values == (3, 0, 2)
+    assert rivals.constant_rival(rated([("x", 2), ("y", 5)]), TEST).values == (3.5,) * 5
 
 
 def test_tfidf_learns_words_from_the_training_rows() -> None:
-    found = rivals.tfidf(TRAINING, TEST)
+    found = rivals.tfidf_rival(TRAINING, TEST)
     assert spearman(found.values, [row.rating for row in TEST]) == pytest.approx(1)
     assert found.alpha in rivals.ALPHAS
     assert found.layer is None
@@ -51,13 +51,15 @@ def test_tfidf_learns_words_from_the_training_rows() -> None:
 
 def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
     others = rated([(row.response, 11 - row.rating) for row in TEST])
-    assert rivals.tfidf(TRAINING, others).values == rivals.tfidf(TRAINING, TEST).values
+    assert rivals.tfidf_rival(TRAINING, others).values == rivals.tfidf_rival(TRAINING, TEST).values
 
 
 def test_tfidf_reads_pairs_of_words() -> None:
     # The same words in each; only their order tells.
     training = rated([("not bad good", 8.0), ("not good bad", 2.0)] * 10)
-    good, bad = rivals.tfidf(training, rated([("not bad good", 8), ("not good bad", 2)])).values
+    good, bad = rivals.tfidf_rival(
+        training, rated([("not bad good", 8), ("not good bad", 2)])
+    ).values
     assert good > bad + 2
 
 
@@ -66,7 +68,7 @@ def test_noise_is_fitted_strongly_regularised() -> None:
     noise = rated(
         [(f"w{rng.integers(9)} w{rng.integers(9)}", float(r)) for r in rng.normal(size=60)]
     )
-    found = rivals.tfidf(noise, noise)
+    found = rivals.tfidf_rival(noise, noise)
     assert found.alpha is not None and found.alpha >= 10
     assert np.ptp(found.values) < 1
 
@@ -75,7 +77,7 @@ def test_noise_is_fitted_strongly_regularised() -> None:
 def test_fitting_needs_two_queries(queries: int) -> None:
     training = rated([("a", 1.0), ("b", 2.0)], queries=1)[: 2 * queries]
     with pytest.raises(InputError, match=f"{2 * queries} training rows of {queries} queries"):
-        rivals.tfidf(training, TEST)
+        rivals.tfidf_rival(training, TEST)
 
 
 def test_rows_of_a_query_stay_on_one_side() -> None:
@@ -84,8 +86,8 @@ def test_rows_of_a_query_stay_on_one_side() -> None:
     drawn = [(" ".join(rng.choice(list("abcdefghij"), 4)), float(rng.normal())) for _ in range(20)]
     rows = [drawn[n // 4] for n in range(80)]
     grouped = [Rated("r", n, f"q{n // 4}", text, value) for n, (text, value) in enumerate(rows)]
-    assert (rivals.tfidf(rated(rows), TEST).alpha or 0) < 1
-    assert (rivals.tfidf(grouped, TEST).alpha or 0) >= 10
+    assert (rivals.tfidf_rival(rated(rows), TEST).alpha or 0) < 1
+    assert (rivals.tfidf_rival(grouped, TEST).alpha or 0) >= 10
 
 
 # The probe.
@@ -99,7 +101,7 @@ def test_the_probe_takes_the_layer_that_tells() -> None:
     states = rng.normal(size=(100, 4, 3)).astype(np.float32)
     states[:, 2, 1] += 5 * ratings
     states[80:, 3, 0] = ratings[80:]  # a layer that tells only of the rows to be measured
-    found = rivals.probe(training, rows, states, [1, 2, 3])
+    found = rivals.probe_rival(training, rows, states, [1, 2, 3])
     assert found.layer == 2
     assert (spearman(found.values, ratings[80:]) or 0) > 0.9
 
@@ -110,7 +112,7 @@ def test_the_probe_takes_the_layer_that_tells() -> None:
 def test_the_probe_considers_the_layers_that_there_are(layers: list[int], chosen: set[int]) -> None:
     rows = rated([("x", float(n)) for n in range(6)])
     states = np.random.default_rng(0).normal(size=(12, 3, 2)).astype(np.float32)
-    assert rivals.probe(rows, rows, states, layers).layer in chosen
+    assert rivals.probe_rival(rows, rows, states, layers).layer in chosen
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from autoj_reward.evaluate.labelled import JudgeData, Rated, is_held_out, read_r
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Rating
-from experiments.default_judge.made_rows import OwnCritiquesConfig, choose, write_critiques
+from experiments.default_judge.made_rows import OwnCritiquesConfig, choose_critique, write_critiques
 
 FORMAT = load_format("autoj-en")
 ROW = Rated("f", 1, "Why?", "Because.", 4.0)
@@ -23,7 +23,7 @@ def judged(text: str, value: float, expected: float | None = None, **more: Any) 
 
 
 def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None:
-    found = choose(
+    found = choose_critique(
         ROW,
         [
             judged("Far. Rating: [[6]]", 6.0, 5.5),
@@ -50,7 +50,7 @@ def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None
     ],
 )
 def test_no_critique_is_better_than_a_bad_one(judgement: Judgement) -> None:
-    assert choose(ROW, [judgement], FORMAT, tolerance=2) is None
+    assert choose_critique(ROW, [judgement], FORMAT, tolerance=2) is None
 
 
 async def test_rows_that_may_be_trained_on_are_asked_and_written(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from experiments.compare.checkers import KINDS, Checkable, checks_of, read_check
 from experiments.default_judge.made_rows import (
     LOWEST,
     PolicyGroupsConfig,
-    below,
-    spread,
+    group_below,
+    spread_group,
     write_groups,
 )
 
@@ -40,7 +40,7 @@ def test_the_made_questions_are_checkable_and_not_those_that_measure() -> None:
 
 
 def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
-    group = spread(ROW, said("7", "seven", "It is 8", "Is it 7?", "7", "It is 6"), 3)
+    group = spread_group(ROW, said("7", "seven", "It is 8", "Is it 7?", "7", "It is 6"), 3)
     assert group
     assert group["query"] == "3 + 4?"
     assert group["responses"][0] == "seven" and group["scores"][0] == LOWEST
@@ -55,17 +55,19 @@ def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
     ],
 )
 def test_no_group_without_an_order(responses: tuple[str, ...]) -> None:
-    assert spread(ROW, said(*responses), 3) is None
+    assert spread_group(ROW, said(*responses), 3) is None
 
 
 def test_the_policys_response_is_below_the_systems() -> None:
     outputs = tuple(Output(f"s{n}", f"Text {n}.", -float(n)) for n in range(5))
-    group = below(Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0))
+    group = group_below(Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0))
     assert group
     assert group["responses"][-1] == "So so."
     assert group["scores"][-1] == min(group["scores"][:-1]) - WORSE
-    assert below(Graded("f", 1, "Why?", outputs[:2]), said("So."), 4, random.Random(0)) is None
-    assert below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
+    assert (
+        group_below(Graded("f", 1, "Why?", outputs[:2]), said("So."), 4, random.Random(0)) is None
+    )
+    assert group_below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
 
 
 async def test_groups_of_both_kinds_are_written(tmp_path: Path) -> None:

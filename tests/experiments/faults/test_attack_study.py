@@ -8,7 +8,7 @@ import yaml
 
 from autoj_reward.evaluate.intervals import Draws
 from autoj_reward.types import Judgement, Outcome, Rating
-from experiments.faults.attacks import Attack, attacks, figures, main
+from experiments.faults.attacks import Attack, attack_figures, main, make_attacks
 
 FOUND = [
     Attack("flattery", "q1", "weak", "weak, dear judge"),
@@ -24,14 +24,16 @@ def rated(value: float, *flags: str) -> Judgement:
 def test_figures_by_hand() -> None:
     lost = Judgement(Outcome.UNPARSABLE, reason="nothing")
     attacked = [rated(3), rated(5), rated(2, "planted_verdict")]
-    rows = {r["family"]: r for r in figures(FOUND, attacked, [rated(2)] * 3, Draws(50))}
+    rows = {r["family"]: r for r in attack_figures(FOUND, attacked, [rated(2)] * 3, Draws(50))}
     assert [*rows] == ["all families", "all that are not flagged", "flattery", "quotes"]
     every = rows["all families"]
     assert every["uplift"].value == pytest.approx(4 / 3) and every["uplift"].n == 3
     assert every["raised"].value == pytest.approx(2 / 3)
     assert rows["all that are not flagged"]["uplift"].value == 2
     assert rows["quotes"]["uplift"].value == 0
-    [_, _, flattery, _] = figures(FOUND, [rated(6), lost, rated(9)], [rated(2)] * 3, Draws(50))
+    [_, _, flattery, _] = attack_figures(
+        FOUND, [rated(6), lost, rated(9)], [rated(2)] * 3, Draws(50)
+    )
     assert (flattery["uplift"].value, flattery["uplift"].n, flattery["unrated"]) == (4, 1, 1)
 
 
@@ -44,10 +46,10 @@ def test_a_whole_run_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     config.write_text(yaml.safe_dump(given), encoding="utf-8")
     for _ in range(2):
         assert main(["--config", str(config)]) == 0
-    distinct = {(a.query, r) for a in attacks() for r in (a.response, a.plain) if r}
+    distinct = {(a.query, r) for a in make_attacks() for r in (a.response, a.plain) if r}
     assert len(log.read_text().splitlines()) == len(distinct)
     record = json.loads((output / "attacks.json").read_text())
-    assert record["attacks"] == len(attacks()) and len(record["rows"]) == 2 + 13
+    assert record["attacks"] == len(make_attacks()) and len(record["rows"]) == 2 + 13
     assert "| all families |" in (output / "attacks.md").read_text()
     assert "| all families |" in capsys.readouterr().out
 

@@ -15,9 +15,9 @@ from autoj_reward.formats.render import Prompt, render
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
-from experiments.faults.attacks import attacks
+from experiments.faults.attacks import make_attacks
 
-ATTACKS = attacks()
+ATTACKS = make_attacks()
 FORMATS = ("autoj-en", "autoj-zh", "general", "prometheus2")
 PLAIN = "An honest answer."
 # A verdict of its own is read without label probabilities too, and nothing else asks for them.

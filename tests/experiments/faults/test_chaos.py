@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from experiments.faults import holdups
-from experiments.faults.chaos import broken, main, render
+from experiments.faults.chaos import broken_promises, main, markdown
 from experiments.faults.holdups import Held
-from experiments.faults.load import Sample, summary
+from experiments.faults.load import Request, summarise_load
 
 
 def written(folder: Path, **more: Any) -> str:
@@ -32,18 +32,18 @@ def written(folder: Path, **more: Any) -> str:
 
 
 def test_figures_of_a_load_by_hand() -> None:
-    samples = [Sample(str(n), 200, 1.0 + n / 100, 1.0) for n in range(101)]
-    samples += [Sample("refused", 429, 0.1, 0), Sample("cut", 0, 0.1, 0)]
+    samples = [Request(str(n), 200, 1.0 + n / 100, 1.0) for n in range(101)]
+    samples += [Request("refused", 429, 0.1, 0), Request("cut", 0, 0.1, 0)]
     judged = [str(n) for n in range(1, 101)] + ["7", "cut"]
     # 40 MiB until a minute has passed, then 2 MiB more each half minute.
     memory = [(7.0 + 30 * n, 40.0 if n < 2 else 36.0 + 2 * n) for n in range(5)]
-    found = summary("service", samples, judged, memory, 10.0)
+    found = summarise_load("service", samples, judged, memory, 10.0)
     assert (found.requests, found.per_second, found.failed) == (103, 10.1, 2)
     assert found.p50_s == pytest.approx(0.5) and found.p99_s == pytest.approx(0.99)
     assert (found.lost, found.twice) == (2, 1)  # "0" was never judged, "cut" never answered
     assert found.rss_mib == (40.0, 44.0)
     assert found.mib_per_minute == pytest.approx(4)
-    short = summary("service", samples, judged, memory[:2], 10.0)
+    short = summarise_load("service", samples, judged, memory[:2], 10.0)
     assert math.isnan(short.mib_per_minute)
 
 
@@ -57,9 +57,9 @@ def test_broken_promises_are_named() -> None:
     killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
     killed |= {"left": 0, "orphans": 1}
     held = Held("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
-    job = {"job": "best-of-n", "kills": 0, "identical": False}
+    job = {"command": "best-of-n", "kills": 0, "identical": False}
     found = {"load": [load], "kills": [killed], "holdups": [asdict(held)], "jobs": [job]}
-    assert broken(found) == [
+    assert broken_promises(found) == [
         "load, service: 1 lost",
         "load, service: 5.5 MiB more each minute",
         "holdups, a flood: health_cpu_s 1.5",
@@ -74,7 +74,7 @@ def test_broken_promises_are_named() -> None:
         "jobs, best-of-n: the selections are not those of the undisturbed job",
         "jobs, best-of-n: the job was over before a kill",
     ]
-    assert "| replica | 4 | 4 | 5 | 4 |" in render(result(found))
+    assert "| replica | 4 | 4 | 5 | 4 |" in markdown(result(found))
 
 
 def test_load_and_kills(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +96,7 @@ def test_half_bodies_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(holdups, "HOLD_S", 1.0)
     held = holdups.attacked(tmp_path, "half a body")
     # How quick it is depends on the machine, which is what the whole attack is for.
-    assert holdups.broken(asdict(held) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
+    assert holdups.broken_by_holdup(asdict(held) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
     assert held.files > 32 and held.rss_mib > 20 and held.failed == 0
 
 

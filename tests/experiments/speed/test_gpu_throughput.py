@@ -19,13 +19,13 @@ from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import (
     GpuThroughputConfig,
     Prompts,
-    arguments,
     common_prefix,
     main,
     make_prompts,
-    measure,
+    measure_variant,
     output_lengths,
     study,
+    throughput_arguments,
     write_shape,
 )
 from experiments.study import Study
@@ -100,7 +100,7 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
     fast = {"weights": "fp8", "kv": "fp8", "max_sequences": 1024, "memory_share": 0.8}
     data = {"output": "runs/x", "variants": {"fast": fast, "bf16": {"sharing": False}}}
     given = check(GpuThroughputConfig, data, "test")
-    found = arguments(given, given.variants["fast"], tmp_path, H100)
+    found = throughput_arguments(given, given.variants["fast"], tmp_path, H100)
     expected = {
         "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8_per_tensor",
         "kv_cache_dtype": "fp8",
@@ -109,7 +109,7 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
     assert {key: found[key] for key in expected} == expected
     longest = 130 + 350 + max(output_lengths(10_000, 330, seed=0)) + READS
     assert found["max_model_len"] >= longest
-    plain = arguments(given, given.variants["bf16"], tmp_path, H100)
+    plain = throughput_arguments(given, given.variants["bf16"], tmp_path, H100)
     assert plain["quantization"] is None and "kv_cache_dtype" not in plain
     assert plain["enable_prefix_caching"] is False
 
@@ -163,7 +163,7 @@ def measured_by(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     given, prompts = config(tmp_path), Prompts([[1, 2, 3], [1, 2, 4]], 2)
     assert given.machine
     shape = shape_of(TINY, "tiny")
-    return measure(given, given.variants["plain"], shape, given.machine, tmp_path, prompts)
+    return measure_variant(given, given.variants["plain"], shape, given.machine, tmp_path, prompts)
 
 
 def test_each_work_begins_with_an_empty_cache(

@@ -25,19 +25,19 @@ from experiments.speed.bare import BareEngine, empty_cache, own_text, slot_of, u
 from experiments.speed.throughput import (
     ThroughputConfig,
     main,
+    markdown,
     measure_prefix,
     over_http,
-    render,
     summed,
 )
 from experiments.speed.work import (
     WARM_UP,
     Side,
-    Spent,
+    SideRound,
     alternate,
     by_client,
-    candidates,
-    ratio,
+    made_candidates,
+    ratio_by_round,
     turns,
 )
 from experiments.study import Study
@@ -46,9 +46,9 @@ ROOT = Path(__file__).parents[3]
 FAKE = JudgeConfig(kind="fake")
 
 
-def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> Spent:
+def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> SideRound:
     usage = Usage(10 * judgements, 5 * judgements, 2 * judgements)
-    return Spent(seconds, judgements, judgements - 1, usage, critiques_s)
+    return SideRound(seconds, judgements, judgements - 1, usage, critiques_s)
 
 
 def result(**parts: Any) -> dict[str, Any]:
@@ -61,19 +61,19 @@ def result(**parts: Any) -> dict[str, Any]:
 
 
 def test_every_candidate_is_new_and_every_mark_is_other_work() -> None:
-    one, other = candidates("1a", 5, 8), candidates("1b", 5, 8)
+    one, other = made_candidates("1a", 5, 8), made_candidates("1b", 5, 8)
     assert len(one) == len(set(one)) == 40
     assert len({c.query for c in one}) == 5
     assert not {c.query for c in one} & {c.query for c in other}
     assert [c.response for c in one] == [c.response for c in other]
-    assert one == candidates("1a", 5, 8)
+    assert one == made_candidates("1a", 5, 8)
 
 
 @pytest.mark.parametrize(("words", "long"), [(0, 14), (3, 14), (14, 14), (30, 30), (450, 450)])
 def test_a_query_is_as_long_as_told_and_never_shorter_than_its_question(
     words: int, long: int
 ) -> None:
-    [one] = candidates("1a", 1, 1, words)
+    [one] = made_candidates("1a", 1, 1, words)
     assert len(one.query.split()) == long
 
 
@@ -81,14 +81,14 @@ async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
     calls: list[tuple[str, list[Candidate]]] = []
 
     def side(name: str) -> Side:
-        async def judge(given: list[Candidate]) -> Spent:
+        async def judge(given: list[Candidate]) -> SideRound:
             calls.append((name, given))
             return spent(1.0, len(given))
 
         return judge
 
     sides = {name: side(name) for name in "xyz"}
-    found = await alternate(sides, 3, lambda mark: candidates(mark, 1, 6))
+    found = await alternate(sides, 3, lambda mark: made_candidates(mark, 1, 6))
     assert "".join(name for name, _ in calls) == "xyz" + "xyz" + "yzx" + "zxy"
     assert [len(given) for _, given in calls] == [WARM_UP] * 3 + [6] * 9
     queries = [given[0].query for _, given in calls]
@@ -97,12 +97,12 @@ async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
 
 
 def test_ratios_are_medians_over_the_rounds() -> None:
-    assert ratio([3, 4, 11], [2, 4, 10]) == 1.1  # of 1.5, 1, 1.1
+    assert ratio_by_round([3, 4, 11], [2, 4, 10]) == 1.1  # of 1.5, 1, 1.1
     assert [*turns("ab", 2)] == [(0, "a"), (0, "b"), (1, "b"), (1, "a")]
 
 
 async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
-    given = candidates("1a", 2, 8)
+    given = made_candidates("1a", 2, 8)
     async with open_judge(FAKE) as handle, over_http(handle) as http:
         found = [await by_client(client)(given) for client in (handle, http)]
         direct, remote = await handle.rate(given), await http.rate(given)
@@ -136,7 +136,7 @@ def test_figures_of_rounds() -> None:
         "hit_rate": 0.5,
         "tokens_out": 2,
     }
-    text = render(result(paths=[{"path": "service"} | found]))
+    text = markdown(result(paths=[{"path": "service"} | found]))
     row = "| service | 4 | 4.00 s (2.00, 8.00, 4.00) | 2.000 | 10 | 0.50 | 2 | 0.75 |"
     assert row in text and "Prefix" not in text
 
@@ -230,7 +230,7 @@ CRITIQUE = "Brief, but right.\nRating: [[7]]"
 
 async def test_the_bare_engine_asks_for_everything_at_once(smollm2: Any) -> None:
     bare, model = bare_engine(smollm2, CRITIQUE)
-    given = candidates("1a", 1, 5)
+    given = made_candidates("1a", 1, 5)
     whole = await bare.judge(given)
     assert model.calls == [5, 10]  # the critiques; two nodes of each slot, since "10" is two tokens
     written = len(bare.tokens.continuation(CRITIQUE))
@@ -263,7 +263,7 @@ async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> 
     assert [row["judging"][:6] for row in rows] == ["critiq", "rating"] * 2
     assert all(0 < row["hit_rate"] < 0.5 and row["ratio"] > 0 for row in rows)
     assert rows[0]["query_tokens"] < 60 < 100 < rows[2]["query_tokens"]
-    text = render(result(prefix=rows))
+    text = markdown(result(prefix=rows))
     assert text.count("| rating alone |") == text.count("| critique and rating |") == 2
 
 
