@@ -4,8 +4,9 @@
 
 Both judge the same queries, one engine after the other: with critiques and readings at the rating
 slots, and by the rating alone. Ray is left out, so this runs where only vLLM is installed; what it
-costs is in `experiments.speed.throughput`. Random weights hardly ever end a critique: nearly all
-have the length that is asked for.
+costs is in `experiments.speed.throughput`. The vocabulary has every token of the texts, also where
+the shape has fewer. Random weights hardly ever end a critique: nearly all have the length that is
+asked for.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class RandomEngine(VllmEngine):
 async def study(run: Study[GpuServiceConfig]) -> str:
     """Measure the bare engine, then the service; their seconds and the ratio."""
     config = run.config
-    folder = write_shape(find_shape(config.model), config.output / "model")
+    folder = write_shape(find_shape(config.model), config.output / "model", every_token=True)
     bare, service = await _bare(config, folder), await _service(config, folder)
     rows = [
         {
@@ -127,9 +128,9 @@ def _work(config: GpuServiceConfig, work: str) -> Any:
 COLUMNS = {
     "work": "{work}",
     "judgements": "{judgements}",
-    "bare engine": "{bare_s:.2f} s",
-    "of it critiques": "{critiques_s:.2f} s",
-    "service": "{service_s:.2f} s",
+    "bare engine, s": "{bare_s:.2f}",
+    "of it critiques, s": "{critiques_s:.2f}",
+    "service, s": "{service_s:.2f}",
     "ratio": "{ratio:.3f}",
     "service, judgements a minute": "{per_minute:.0f}",
 }
@@ -137,7 +138,8 @@ COLUMNS = {
 
 def markdown(found: dict[str, Any]) -> str:
     """Write a Markdown table."""
-    return report("Service beside bare engine", found, [("", tabled(found["rows"], COLUMNS), "")])
+    table = (found["config"]["model"], tabled(found["rows"], COLUMNS), "")
+    return report("Service beside bare engine", found, [table])
 
 
 main = study_command(GpuServiceConfig, study)

@@ -248,13 +248,15 @@ def common_prefix(group: list[list[int]]) -> int:
     )
 
 
-def write_shape(shape: ModelShape, folder: Path) -> Path:
+def write_shape(shape: ModelShape, folder: Path, every_token: bool = False) -> Path:
     """Write a model folder with config and tokenizer, and no weights: for `load_format: dummy`.
 
-    The tokenizer is the built-in model's; ids stay below the shape's vocabulary.
+    The tokenizer is the built-in model's. every_token: the vocabulary has all of its tokens, also
+    where the shape has fewer; else ids of prompts must be folded into that of the shape.
     """
     from transformers import AutoTokenizer, LlamaConfig
 
+    tokenizer = AutoTokenizer.from_pretrained(str(build(BASE)))
     config = LlamaConfig(
         architectures=["LlamaForCausalLM"],
         hidden_size=shape.hidden,
@@ -263,7 +265,7 @@ def write_shape(shape: ModelShape, folder: Path) -> Path:
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        vocab_size=shape.vocabulary,
+        vocab_size=max(shape.vocabulary, len(tokenizer) if every_token else 0),
         tie_word_embeddings=shape.tied,
         attention_bias=shape.qkv_bias,
         max_position_embeddings=4096,
@@ -271,7 +273,7 @@ def write_shape(shape: ModelShape, folder: Path) -> Path:
         eos_token_id=2,
     )
     config.save_pretrained(str(folder))
-    AutoTokenizer.from_pretrained(str(build(BASE))).save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
     return folder
 
 

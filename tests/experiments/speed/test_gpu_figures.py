@@ -92,9 +92,7 @@ def test_a_tiny_shape_is_judged_by_the_bare_engine_and_by_the_service(
 ) -> None:
     shape = tmp_path / "shape"
     shape.mkdir()
-    (shape / "config.json").write_text(
-        json.dumps(TINY | {"head_dim": 32, "vocab_size": 49152}), encoding="utf-8"
-    )
+    (shape / "config.json").write_text(json.dumps(TINY | {"head_dim": 32}), encoding="utf-8")
     config = {
         "output": str(tmp_path / "run"), "model": str(shape), "critique": 6, "queries": 1,
         "candidates": 3, "max_model_len": 1024, "kv_cache_gib": 0.25,
