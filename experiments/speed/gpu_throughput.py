@@ -13,10 +13,10 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -27,7 +27,7 @@ from autoj_reward.capacity.plan import figure
 from autoj_reward.capacity.roofline import READS, Lengths, Serving, Work, roofline, work_of
 from autoj_reward.capacity.shape import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig
-from autoj_reward.errors import ConfigError, ModelError
+from autoj_reward.errors import ModelError
 from autoj_reward.formats.render import render as render_prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -47,15 +47,14 @@ WARM_UP = 8
 class GpuThroughputConfig(StudyConfig):
     """model: a name or folder that `autoj plan` knows. queries: of `lengths.candidates` each.
 
-    variants: name to how the engine serves. device: `cpu` is for trying the path with a tiny shape.
-    machine: peaks of a device that is not in the planner's table; null takes the one that is found.
+    variants: name to how the engine serves. machine: peaks of a device that is not in the planner's
+    table, such as a CPU; null takes those of the GPU that is found.
     """
 
     model: str = "llama-2-13b"
     lengths: Lengths = Lengths()
     queries: int = Field(64, ge=1)
     seed: int = 0
-    device: Literal["cuda", "cpu"] = "cuda"
     machine: Machine | None = None
     variants: dict[str, Serving] = Field(min_length=1)
 
@@ -81,9 +80,7 @@ def study(run: Study[GpuThroughputConfig]) -> str:
 
 def find_device(config: GpuThroughputConfig) -> Machine:
     """Return the peaks of the device that will be measured."""
-    if config.device == "cpu":
-        if config.machine is None:
-            raise ConfigError("device cpu needs `machine`: tflops, memory_gib and bandwidth_gbs")
+    if config.machine is not None:
         return config.machine
     found = device_here()
     if found.kind == "cpu":
@@ -92,7 +89,7 @@ def find_device(config: GpuThroughputConfig) -> Machine:
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return config.machine or reported(found.name)
+    return reported(found.name)
 
 
 def measure_variant(
@@ -110,8 +107,7 @@ def measure_variant(
     from vllm import LLM
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
-    device = replace(device_here(), kind=config.device)
-    llm = LLM(**throughput_arguments(config, serving, folder, device))
+    llm = LLM(**throughput_arguments(config, serving, folder, device_here()))
     rows = []
     try:
         first = prompts.ids[:WARM_UP]
@@ -166,7 +162,7 @@ def throughput_arguments(
             "max_model_len": 256 + 2 * (lengths.query + lengths.response + lengths.critique),
         }
     )
-    model = ResolvedModel(str(folder), "random", config.device)
+    model = ResolvedModel(str(folder), "random", device.kind)
     found = engine_arguments(engine, model, device)
     found |= {"load_format": "dummy", "enable_prefix_caching": serving.sharing}
     if serving.kv == "fp8":

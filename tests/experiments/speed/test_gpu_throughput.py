@@ -14,7 +14,7 @@ import yaml
 from autoj_reward.capacity.roofline import READS, Lengths
 from autoj_reward.capacity.shape import find_shape, shape_of
 from autoj_reward.config import check
-from autoj_reward.errors import ConfigError, EngineError
+from autoj_reward.errors import EngineError
 from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import (
     GpuThroughputConfig,
@@ -24,11 +24,9 @@ from experiments.speed.gpu_throughput import (
     make_prompts,
     measure_variant,
     output_lengths,
-    study,
     throughput_arguments,
     write_shape,
 )
-from experiments.study import Study
 from tests.experiments.speed.shape import TINY
 
 H100 = Device("cuda", 79.6, (9, 0))
@@ -47,7 +45,6 @@ def config(tmp_path: Path, **changes: Any) -> GpuThroughputConfig:
         "model": str(shape),
         "lengths": LENGTHS,
         "queries": 2,
-        "device": "cpu",
         "machine": PEAKS,
         "variants": {"plain": plain},
     }
@@ -126,11 +123,6 @@ def test_without_a_gpu_it_says_what_it_needs(
     said = capsys.readouterr().err
     assert "no GPU here: llama-2-13b needs an NVIDIA GPU" in said and "40 GB" in said
     assert not (tmp_path / "run").exists()
-
-
-def test_a_cpu_needs_its_peaks(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="device cpu needs `machine`"):
-        study(Study(config(tmp_path, machine=None)))
 
 
 class Model:

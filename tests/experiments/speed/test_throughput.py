@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 import subprocess
 import sys
@@ -24,7 +22,6 @@ from autoj_reward.types import Candidate, Usage
 from experiments.speed.bare import BareEngine, empty_cache, own_text, slot_of, used
 from experiments.speed.throughput import (
     ThroughputConfig,
-    main,
     markdown,
     measure_prefix,
     over_http,
@@ -111,14 +108,6 @@ async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
         assert one.usage.tokens_out == sum(j.usage.tokens_out for j in direct) > 0
         assert one.seconds > 0
     assert [j.rating for j in direct] == [j.rating for j in remote]
-
-
-async def test_the_http_server_is_gone_after_an_error() -> None:
-    async with open_judge(FAKE) as handle:
-        with pytest.raises(ValueError, match="stop"):
-            async with over_http(handle):
-                raise ValueError("stop")
-        assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
 
 
 # --- figures and tables -------------------------------------------------------------------------
@@ -291,31 +280,6 @@ def test_a_judge_that_the_paths_cannot_share_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         load_config(ThroughputConfig, written(tmp_path, **given))
-
-
-def test_what_was_measured_before_a_failure_is_kept(
-    smollm2: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def broken(*_: Any) -> None:
-        raise EngineError("no cache")
-
-    bare, _ = bare_engine(smollm2, CRITIQUE)
-    monkeypatch.setattr(BareEngine, "start", lambda config: bare)
-    monkeypatch.setattr(bare, "close", lambda: None)
-    monkeypatch.setattr("experiments.speed.throughput.measure_prefix", broken)
-    monkeypatch.setattr("experiments.speed.throughput._environment", lambda: None)
-
-    async def paths(*_: Any) -> list[dict[str, Any]]:
-        return [{"path": "service"} | summed([spent(2)], [spent(1)])]
-
-    monkeypatch.setattr("experiments.speed.throughput.measure_paths", paths)
-    assert main(["--config", written(tmp_path)]) == 1
-    assert "no cache" in capsys.readouterr().err
-    found = json.loads((tmp_path / "out/throughput.json").read_text())
-    assert len(found["paths"]) == 1 and "prefix" not in found
 
 
 @pytest.mark.engine
