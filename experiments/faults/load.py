@@ -94,9 +94,8 @@ def broken_by_load(row: dict[str, Any]) -> list[str]:
 
 def measure_load(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
     """Put a server under load."""
-    share = [config.concurrent // config.clients] * config.clients
-    for n in range(config.concurrent % config.clients):
-        share[n] += 1
+    each, more = divmod(config.concurrent, config.clients)
+    share = [each + (n < more) for n in range(config.clients)]
     memory: list[tuple[float, float]] = []
     context = multiprocessing.get_context("spawn")
     with _watching(server.process, memory), ProcessPoolExecutor(len(share), context) as pool:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import EngineError, InputError
-from autoj_reward.evaluate.intervals import Draws
-from experiments.study import ResampledConfig, Study, StudyConfig, study_command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 ROOT = Path(__file__).parents[2]
@@ -123,11 +122,6 @@ def test_a_step_that_is_done_is_not_repeated(
     }
     assert study_command(Config, stepped)([*config, "--set", "number=2"]) == 1
     assert "a run of another config" in capsys.readouterr().err
-
-
-def test_intervals_are_drawn_as_configured() -> None:
-    own = ResampledConfig(output=Path("x"), bootstrap=7, seed=3)
-    assert own.draws == Draws(7, 3)
 
 
 def test_cells_by_a_format() -> None:

@@ -223,32 +223,6 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
     assert "2 malformed rows left out" in shown
 
 
-@pytest.mark.parametrize(
-    ("config", "parts", "message"),
-    [
-        pytest.param({}, "single,bogus", "--parts bogus: this config has", id="unknown"),
-        pytest.param({"base": None}, "base", "--parts base", id="no base"),
-    ],
-)
-def test_parts_that_the_config_lacks(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    config: dict[str, Any],
-    parts: str,
-    message: str,
-) -> None:
-    quality = Quality(tmp_path, **config)
-    assert quality.run("--parts", parts) == 1
-    assert message in capsys.readouterr().err
-    assert quality.judged() == []
-
-
-def test_a_config_without_them_runs_the_others(tmp_path: Path) -> None:
-    quality = Quality(tmp_path, base=None)
-    assert quality.run() == 0
-    assert list(quality.json()["parts"]) == ["single", "single_direct", "rivals"]
-
-
 def test_no_held_out_rows_is_an_error_before_judging(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

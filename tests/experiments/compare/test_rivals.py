@@ -37,11 +37,6 @@ TRAINING = rated([(f"a {WORDS[n % 5]} answer of kind {n}", 1 + n % 5 * 2) for n 
 TEST = rated([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORDS)])
 
 
-def test_length_and_constant() -> None:
-    assert rivals.length_rival(rated([("abc", 1), ("", 2), ("ä\n", 3)])).values == (3, 0, 2)
-    assert rivals.constant_rival(rated([("x", 2), ("y", 5)]), TEST).values == (3.5,) * 5
-
-
 def test_tfidf_learns_words_from_the_training_rows() -> None:
     found = rivals.tfidf_rival(TRAINING, TEST)
     assert spearman(found.values, [row.rating for row in TEST]) == pytest.approx(1)
@@ -52,25 +47,6 @@ def test_tfidf_learns_words_from_the_training_rows() -> None:
 def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
     others = rated([(row.response, 11 - row.rating) for row in TEST])
     assert rivals.tfidf_rival(TRAINING, others).values == rivals.tfidf_rival(TRAINING, TEST).values
-
-
-def test_tfidf_reads_pairs_of_words() -> None:
-    # The same words in each; only their order tells.
-    training = rated([("not bad good", 8.0), ("not good bad", 2.0)] * 10)
-    good, bad = rivals.tfidf_rival(
-        training, rated([("not bad good", 8), ("not good bad", 2)])
-    ).values
-    assert good > bad + 2
-
-
-def test_noise_is_fitted_strongly_regularised() -> None:
-    rng = np.random.default_rng(0)
-    noise = rated(
-        [(f"w{rng.integers(9)} w{rng.integers(9)}", float(r)) for r in rng.normal(size=60)]
-    )
-    found = rivals.tfidf_rival(noise, noise)
-    assert found.alpha is not None and found.alpha >= 10
-    assert np.ptp(found.values) < 1
 
 
 @pytest.mark.parametrize("queries", [0, 1])
@@ -104,15 +80,6 @@ def test_the_probe_takes_the_layer_that_tells() -> None:
     found = rivals.probe_rival(training, rows, states, [1, 2, 3])
     assert found.layer == 2
     assert (spearman(found.values, ratings[80:]) or 0) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("layers", "chosen"), [([0, 1], {0, 1}), ([1, 6, 9], {1}), ([6, 9], {0, 1, 2})], ids=str
-)
-def test_the_probe_considers_the_layers_that_there_are(layers: list[int], chosen: set[int]) -> None:
-    rows = rated([("x", float(n)) for n in range(6)])
-    states = np.random.default_rng(0).normal(size=(12, 3, 2)).astype(np.float32)
-    assert rivals.probe_rival(rows, rows, states, layers).layer in chosen
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from experiments.default_judge.scenarios import (
     fit_classifier,
     folds,
     macro_f1,
-    make_features,
     read_labelled,
     split_rows,
     threshold,
@@ -109,13 +108,6 @@ def test_a_classifier_learns_what_can_be_learned() -> None:
     assert fitted.cross_validated == {1.0: 1.0}
     queries = ["plan a party number 77 please", "sort this list number 78 please"]
     assert [c.best for c in fitted.classifier.classify(queries)] == ["planning", "ranking"]
-
-
-def test_the_strongest_terms_are_kept() -> None:
-    features = make_features(ROWS, 6)
-    assert len(features.terms) == 6
-    assert "number" not in features.terms
-    assert set(make_features(ROWS, 1000).terms) > set(features.terms)
 
 
 def test_calibration_and_threshold() -> None:

@@ -66,14 +66,6 @@ def test_every_candidate_is_new_and_every_mark_is_other_work() -> None:
     assert one == made_candidates("1a", 5, 8)
 
 
-@pytest.mark.parametrize(("words", "long"), [(0, 14), (3, 14), (14, 14), (30, 30), (450, 450)])
-def test_a_query_is_as_long_as_told_and_never_shorter_than_its_question(
-    words: int, long: int
-) -> None:
-    [one] = made_candidates("1a", 1, 1, words)
-    assert len(one.query.split()) == long
-
-
 async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
     calls: list[tuple[str, list[Candidate]]] = []
 
