@@ -10,14 +10,12 @@ Results: jobs.json, jobs.md.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -80,105 +78,77 @@ def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
         raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """wall_s, cpu_s: time of the job, and of processors. peak_mb: of the process itself."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mb: float
-
-
-def run_command(folder: Path, *words: str) -> Ran:
-    """Run a command to its end. EngineError if it fails."""
+def measure_job(
+    config: JobSpeedConfig, queries: int, folder: Path, **given: Any
+) -> dict[str, float]:
+    """Run one job and return its figures: wall time, processor time of the process and of all that
+    descend from it, peak memory of the process itself, and bytes of its journals."""
+    write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
+    command = job_command(folder, judge={"kind": "fake"}, **given)
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
-    process = start_command(folder, *words)
+    process = start_command(folder, *command)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
         for one in family([own]) - {own}:
             with suppress(psutil.NoSuchProcess):
                 cpu[one] = sum(one.cpu_times()[:2])
         time.sleep(0.2)
-    _, status, used = over
+    wall_s, (_, status, used) = time.monotonic() - began, over
     process.returncode = os.waitstatus_to_exitcode(status)
     wait_for_end(process, folder)
-    spent = used.ru_utime + used.ru_stime + sum(cpu.values())
-    return Ran(time.monotonic() - began, spent, used.ru_maxrss / 1024)
-
-
-def measure_job(
-    config: JobSpeedConfig, queries: int, folder: Path, **given: Any
-) -> dict[str, float]:
-    """Run one job and return its figures."""
-    write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
-    took = run_command(folder, *job_command(folder, judge={"kind": "fake"}, **given))
-    output, candidates = folder / "out", queries * config.candidates
-    summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-    journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
+    cpu_s = used.ru_utime + used.ru_stime + sum(cpu.values())
+    candidates = queries * config.candidates
+    journals = (folder / "out").rglob("journal.sqlite")
     return {
         "queries": queries,
-        "wall_s": took.wall_s,
-        "peak_mb": took.peak_mb,
-        "cpu_us": 1e6 * took.cpu_s / candidates,
-        "per_second": candidates / took.wall_s,
-        "per_cpu_second": candidates / took.cpu_s,
-        "journal_bytes": journals / candidates,
-        "comparisons": summary["comparisons"],
+        "wall_s": wall_s,
+        "peak_mb": used.ru_maxrss / 1024,
+        "cpu_us": 1e6 * cpu_s / candidates,
+        "per_second": candidates / wall_s,
+        "journal_bytes": sum(path.stat().st_size for path in journals) / candidates,
     }
 
 
 COLUMNS = {
     "queries": "{queries:,}",
-    "peak memory, MB": "{peak_mb:.0f}",
-    "processor time a candidate, µs": "{cpu_us:.0f}",
-    "candidates a second": "{per_second:,.0f}",
-    "a processor second": "{per_cpu_second:,.0f}",
-    "journal, bytes a candidate": "{journal_bytes:,.0f}",
-    "tie-breaks": "{comparisons:,}",
-}
-
-
-SHARDED = {
-    "queries": "{queries:,}",
+    "run": "{way}",
     "seconds": "{wall_s:.0f}",
-    "times those of one process": "{times_wall:.2f}",
+    "times those of one process": "{times_wall_s:.2f}",
+    "candidates a second": "{per_second:,.0f}",
     "processor time a candidate, µs": "{cpu_us:.0f}",
-    "times that of one process": "{times_cpu:.2f}",
+    "times that of one process": "{times_cpu_us:.2f}",
+    "peak memory, MB": "{peak_mb:.0f}",
+    "journal, bytes a candidate": "{journal_bytes:,.0f}",
 }
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write the figures as tables in Markdown."""
+    """Write the figures as a table in Markdown."""
     config = found["config"]
     note = (
         f"{config['candidates']} candidates of {config['words']} words a query. Start of the "
-        "process, tie-breaks and the writing of results are in all figures."
+        "process, and of Ray for shards, and the writing of results are in all figures. Peak "
+        "memory is that of the first process."
     )
-    sharded = f"{config['shards']} shards, two workers; the start of Ray is in all figures."
-    tables = [
-        ("One process", tabled(found["jobs"], COLUMNS), note),
-        ("In shards", tabled(found["sharded"], SHARDED), sharded),
-    ]
-    return report("Jobs by size", found, tables)
+    return report("Jobs by size", found, [("Jobs", tabled(found["jobs"], COLUMNS), note)])
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
-    """Measure and write."""
-    config = run.config
-    found: dict[str, list[Any]] = {"jobs": [], "sharded": []}
-    for queries in tqdm(config.queries, desc="jobs"):
-        with TemporaryDirectory() as folder:
-            found["jobs"].append(alone := measure_job(config, queries, Path(folder)))
-        if config.shards is None:
-            continue
+    """Measure every size in one process, then in shards, and write."""
+    config, rows = run.config, list[dict[str, Any]]()
+    ways: dict[str, dict[str, Any]] = {"one process": {}}
+    if config.shards is not None:
         split = {"shards": config.shards, "concurrency": 2}
-        with TemporaryDirectory() as folder:
-            own = measure_job(config, queries, Path(folder), ray_data=split)
-        times = {
-            f"times_{k}": own[v] / alone[v] for k, v in (("wall", "wall_s"), ("cpu", "cpu_us"))
-        }
-        found["sharded"].append(own | times)
-    return run.write("jobs", found, markdown)
+        ways[f"{config.shards} shards, two workers"] = {"ray_data": split}
+    for queries in tqdm(config.queries, desc="jobs"):
+        alone = dict[str, float]()
+        for way, given in ways.items():
+            with TemporaryDirectory() as folder:
+                own = measure_job(config, queries, Path(folder), **given)
+            alone = alone or own
+            times = {f"times_{name}": own[name] / alone[name] for name in ("wall_s", "cpu_us")}
+            rows.append(own | times | {"way": way})
+    return run.write("jobs", {"jobs": rows}, markdown)
 
 
 main = study_command(JobSpeedConfig, study)
