@@ -50,7 +50,7 @@ test: model  ## Run all tests but test-client's
 	@$(SPREAD) -m 'not engine and not index and not gpu' $(ARGS) $(IF_ANY); first=$$?; \
 	$(IN_TURN) -m 'engine or gpu' $(ARGS) $(IF_ANY) && exit $$first # the second half runs in any case
 
-chaos: model  ## Load, fuzz and kill a reward service; the table goes to runs/chaos
+chaos: model  ## Load, attack and kill a reward service; the table goes to runs/chaos
 	$(BIN)/python -m experiments.faults.chaos --config configs/experiments/chaos.yaml $(ARGS)
 
 gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left

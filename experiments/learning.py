@@ -7,18 +7,18 @@ Every algorithm trains the same policy from every seed by `autoj train`. Respons
 of the trained policy, to queries that were not trained on, are then scored: by a program that
 counts words, where the training's judge is scripted to rate how near a response comes to a number
 of them (and every rating in the journal must be what the program grants); else by the same judge
-that rewarded. `learning.json`, `learning.md` and the reward curves `learning.svg` get an entry a
+that rewarded. `learning.json`, `learning.md` and the curves `learning-reward.svg` get an entry a
 run; one that is done is not repeated.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,11 @@ from pydantic import Field
 from autoj_reward.config import RewardConfig, load_config
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
-from autoj_reward.io.files import write_json, write_text
 from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.study import Study, StudyConfig, command, train
+from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 from rollouts.train.config import LearnerConfig, TrainConfig
 
@@ -50,28 +49,27 @@ class LearningConfig(StudyConfig):
     samples: int = Field(8, ge=1)
 
 
-def score(response: str, words: int) -> int:
-    """What the program grants a response: 1..10, as the scripted judge must have rated it."""
+def program_score(response: str, words: int) -> int:
+    """Return the program's score of a response, 1..10, which the scripted judge must have given."""
     return max(1, 10 - abs(len(response.split()) - words))
 
 
 def study(run: Study[LearningConfig]) -> str:
-    """Train and measure what is missing."""
-    config, runs, text = run.config, dict[str, Any](), ""
-    for algorithm, own in config.algorithms.items():
-        for seed in config.seeds:
-            folder = config.output / f"{algorithm}-{seed}"
-            sets = [*own, f"seed={seed}", f"output={folder}"]
-            base = load_config(TrainConfig, config.base, sets)
-            if not (folder / "learned.json").is_file():
-                train(folder.name, algorithm, config.base, sets)
-                write_json(folder / "learned.json", _measure(config, base))
-            learned = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
-            runs[f"{algorithm} {seed}"] = learned
-            text = run.write("learning", {"runs": runs}, render)
-            lines = {name: one["reward"] for name, one in runs.items()}
-            write_text(config.output / "learning.svg", curves(lines, "step", "raw reward"))
-    return text
+    """Train and measure the runs that are missing."""
+    config = run.config
+    work = {
+        f"{algorithm} {seed}": partial(_learned, config, algorithm, seed)
+        for algorithm in config.algorithms
+        for seed in config.seeds
+    }
+    return run.steps("learning", work, markdown, plots=reward_curves)
+
+
+def _learned(config: LearningConfig, algorithm: str, seed: int) -> dict[str, Any]:
+    folder = config.output / f"{algorithm}-{seed}"
+    sets = [*config.algorithms[algorithm], f"seed={seed}", f"output={folder}"]
+    run_training(folder.name, algorithm, config.base, sets)
+    return _measure(config, load_config(TrainConfig, config.base, sets))
 
 
 def logged(logs: Path, name: str) -> list[tuple[int, float]]:
@@ -90,15 +88,17 @@ def logged(logs: Path, name: str) -> list[tuple[int, float]]:
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     """Scores and words before and after on the test queries, and the curves of the training."""
     queries = [row.query for row in read_queries(config.test).rows]
-    first = sample(run.learner, run.learner.model, queries, config.samples)
-    last = sample(run.learner, str(run.output / "policy"), queries, config.samples)
+    first = sample_responses(run.learner, run.learner.model, queries, config.samples)
+    last = sample_responses(run.learner, str(run.output / "policy"), queries, config.samples)
     asked = [query for query in queries for _ in range(config.samples)]
     if run.reward.judge.kind == "fake":
         words = run.reward.judge.script["words"]
         _check_journal(run.output / "journal.sqlite", words)
-        before, after = ([float(score(text, words)) for text in said] for said in (first, last))
+        before, after = (
+            [float(program_score(text, words)) for text in said] for said in (first, last)
+        )
     else:
-        before, after = judged(run.reward, asked, first, last)
+        before, after = judge_rewards(run.reward, asked, first, last)
     logs = run.output / "logs"
     return {
         "before": before,
@@ -116,14 +116,16 @@ def _check_journal(path: Path, words: int) -> None:
         wrong = [
             row
             for row in journal.export()
-            if row["rating"]["value"] != score(row["input"]["responses"][0], words)
+            if row["rating"]["value"] != program_score(row["input"]["responses"][0], words)
         ]
     if wrong:
         raise EngineError(f"{len(wrong)} ratings of {path} are not what the program grants")
 
 
-def judged(reward: RewardConfig, queries: Sequence[str], *said: Sequence[str]) -> list[list[float]]:
-    """The judge's raw rewards of several sets of responses; failed judgements are left out."""
+def judge_rewards(
+    reward: RewardConfig, queries: Sequence[str], *said: Sequence[str]
+) -> list[list[float]]:
+    """Return the judge's raw rewards of several sets of responses, without failed judgements."""
     found = []
     with RewardModel(reward.model_copy(update={"journal": None})) as model:
         for responses in said:
@@ -133,7 +135,9 @@ def judged(reward: RewardConfig, queries: Sequence[str], *said: Sequence[str]) -
     return found
 
 
-def sample(learner: LearnerConfig, model: str, queries: Sequence[str], n: int) -> list[str]:
+def sample_responses(
+    learner: LearnerConfig, model: str, queries: Sequence[str], n: int
+) -> list[str]:
     """n responses to each query at the temperature of the training."""
     import torch
 
@@ -171,10 +175,16 @@ COLUMNS = {
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """A Markdown table, one row a run."""
-    rows = [_gain(name, run) for name, run in found["runs"].items()]
+def markdown(found: dict[str, Any]) -> str:
+    """Write a Markdown table, one row a run."""
+    rows = [_gain(name, run) for name, run in found["steps"].items()]
     return report("Learning", found, [("Runs", tabled(rows, COLUMNS), "")])
+
+
+def reward_curves(found: dict[str, Any]) -> dict[str, str]:
+    """Draw the reward of each step of every run, as SVG."""
+    lines = {name: run["reward"] for name, run in found["steps"].items()}
+    return {"reward": curves(lines, "step", "raw reward")} if lines else {}
 
 
 def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +208,7 @@ def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-main = command(LearningConfig, study)
+main = study_command(LearningConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

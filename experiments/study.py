@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
+import json
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,7 @@ from autoj_reward.cli.main import explained
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.statistics import Draws
+from autoj_reward.io.claims import claim
 from autoj_reward.io.files import to_plain, write_json, write_text
 from autoj_reward.io.provenance import describe_machine, installed_versions
 
@@ -35,11 +37,11 @@ class StudyConfig(Block):
     output: Path
 
     def possible(self) -> Sequence[str]:
-        """The parts that this config has; none if it is not run in parts."""
+        """Return the parts that this config has; none if it is not run in parts."""
         return ()
 
     def wanted(self, named: str | None) -> tuple[str, ...]:
-        """The parts that --parts names, in the order of the possible ones; all without the flag.
+        """Return the parts that --parts names, in the order of the possible ones; all without it.
 
         Raises ConfigError for a name that is unknown or that the config leaves out.
         """
@@ -59,7 +61,7 @@ class ResampledConfig(StudyConfig):
 
     @property
     def draws(self) -> Draws:
-        """How intervals are drawn."""
+        """Resamples of the intervals."""
         return Draws(self.bootstrap, self.seed)
 
 
@@ -68,7 +70,7 @@ T = TypeVar("T", bound=StudyConfig)
 
 @dataclass(frozen=True, slots=True)
 class Study(Generic[T]):
-    """A study under way. command: as it was typed. parts: to run. limit: of --limit, rows for a
+    """A run of a study. command: as it was typed. parts: to run. limit: of --limit, rows for a
     quick look."""
 
     config: T
@@ -77,7 +79,7 @@ class Study(Generic[T]):
     limit: int | None = None
 
     def head(self) -> dict[str, Any]:
-        """How a result came about."""
+        """Return the command, date, machine, versions and config of a result."""
         return {
             "command": self.command,
             "at": time.strftime("%Y-%m-%d"),
@@ -104,14 +106,51 @@ class Study(Generic[T]):
             write_text(self.config.output / f"{name}-{plot}.svg", svg)
         return text
 
+    def steps(
+        self,
+        name: str,
+        work: Mapping[str, Callable[[], Any]],
+        render: Callable[[dict[str, Any]], str],
+        final: Callable[[Any], bool] = lambda found: True,
+        free: Collection[str] = (),
+        plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
+    ) -> str:
+        """Run the steps that are not done, those of --parts alone where it was given, write the
+        report after each, and return the last one.
 
-def command(
+        What a step finds, plain data, is kept in `steps/STEP.json` of the output folder, so the
+        same command goes on where it stopped. The folder is this config's alone.
+
+        final: whether a finding is kept; one that is not is only reported, and measured again by
+        the next run. free: keys of the config that may differ when a run goes on.
+        Raises ConfigError for a folder with the steps of another config.
+        """
+        output = self.config.output
+        claim(output, self.config, {"output", *free})
+        kept = {step: output / "steps" / f"{step}.json" for step in work}
+        found = {
+            step: json.loads(path.read_text(encoding="utf-8"))
+            for step, path in kept.items()
+            if path.is_file()
+        }
+        text = self.write(name, {"steps": found}, render, plots)
+        for step in (step for step in self.parts or work if step not in found):
+            print(f"== {step}", file=sys.stderr)
+            found[step] = to_plain(work[step]())
+            if final(found[step]):
+                write_json(kept[step], found[step])
+            ordered = {step: found[step] for step in work if step in found}
+            text = self.write(name, {"steps": ordered}, render, plots)
+        return text
+
+
+def study_command(
     kind: type[T],
     work: Callable[[Study[T]], str | Awaitable[str]],
     parts: Sequence[str] = (),
     limit: str | None = None,
 ) -> Callable[..., int]:
-    """The `main` of a study: called with its arguments, or none for those of the process.
+    """Return the `main` of a study, called with its arguments, or none for those of the process.
 
     work: measures and returns what is printed. parts: that --parts may name. limit: what --limit
     counts. The exit code is 0, 1 for an error that is explained, 130 if interrupted.
@@ -135,8 +174,8 @@ def command(
     return main
 
 
-def train(name: str, algorithm: str, base: Path, sets: Sequence[str] = ()) -> None:
-    """Run `autoj train` in a process of its own. Raises EngineError if it fails."""
+def run_training(name: str, algorithm: str, base: Path, sets: Sequence[str] = ()) -> None:
+    """Run `autoj train` in a separate process. Raises EngineError if it fails."""
     flags = [word for override in sets for word in ("--set", override)]
     words = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
     if subprocess.run([sys.executable, *words], check=False).returncode:

@@ -28,7 +28,7 @@ CELLS = _Cells()
 
 
 def tabled(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
-    """A table from rows of figures. columns: head to format of a cell, of the row's fields.
+    """Make a table from rows of figures. columns: head to format of a cell, of the row's fields.
 
     `{slopes[length]:.2f}` reaches into a field; None is empty, an `Estimate` has its interval.
     """
@@ -37,7 +37,7 @@ def tabled(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Tab
 
 
 def where(machine: Mapping[str, Any]) -> str:
-    """The machine in words."""
+    """Return the machine in words."""
     told = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
     return ", ".join([told, *machine["gpus"]])
 

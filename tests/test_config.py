@@ -34,19 +34,18 @@ from autoj_reward.formats.schema import load_any_format
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
-from experiments.compare.ablation.config import RewardAblationConfig
-from experiments.compare.judge_quality.config import JudgeQualityConfig
+from experiments.compare.panel import JudgeQualityConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
-from experiments.faults.chaos.__main__ import ChaosConfig
+from experiments.faults.chaos import ChaosConfig
 from experiments.learning import LearningConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.jobs import JobSpeedConfig
-from experiments.speed.peers.__main__ import PeersConfig
+from experiments.speed.peers import PeersConfig
 from experiments.speed.service import ServiceSpeedConfig
-from experiments.speed.throughput.config import ThroughputConfig
+from experiments.speed.throughput import ThroughputConfig
 from rollouts.train.config import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
@@ -64,7 +63,6 @@ def written(folder: Path, data: Any) -> Path:
 
 
 KINDS: dict[str, type[Block]] = {
-    "experiments/ablation": RewardAblationConfig,
     "jobs/best_of_": BestOfNConfig,
     "jobs/math_": BestOfNConfig,
     "judges/": TrainJudgeConfig,

@@ -15,7 +15,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.processes import GC_THRESHOLD, relaxed_gc
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
-from experiments.faults.chaos.server import HEADERS, TOKEN
+from experiments.faults.server import HEADERS, TOKEN
 
 
 async def asked(app: ASGIApp, response: str) -> int:

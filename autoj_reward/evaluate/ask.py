@@ -8,19 +8,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from autoj_reward.client.client import Require
 from autoj_reward.client.in_flight import in_order
 from autoj_reward.client.judging import asking
 from autoj_reward.config import JudgeConfig, View
-from autoj_reward.evaluate.statistics import ResultFields, Scores
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
 from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
 from autoj_reward.questions.race import Ask
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Usage
+
+if TYPE_CHECKING:  # it needs numpy, which the client does without
+    from autoj_reward.evaluate.statistics import ResultFields, Scores
 
 T = TypeVar("T")
 R = TypeVar("R")

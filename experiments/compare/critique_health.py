@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,19 +61,13 @@ def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
 
 
 def summarise(found: Sequence[Health]) -> dict[str, float | None]:
-    """n critiques, means over them and shares of them, 0..1; None without any. empty: critiques
-    without a word."""
-    columns: dict[str, list[int] | list[float] | list[bool]] = {
-        "words_mean": [h.words for h in found],
-        "repetition": [h.repetition for h in found],
-        "loops": [h.loops for h in found],
-        "copies": [h.copies for h in found],
-        "hit_limit": [h.hit_limit for h in found],
-        "empty": [h.words == 0 for h in found],
-    }
-    means = {name: fmean(values) if found else None for name, values in columns.items()}
-    middle = median(h.words for h in found) if found else None
-    return {"n": len(found), "words_median": middle} | means
+    """Return the number of critiques n, and over them the mean of each measure; None without any.
+
+    words: a critique; repetition, loops, copies, hit_limit: 0..1.
+    """
+    measures = ("words", "repetition", "loops", "copies", "hit_limit")
+    means = {name: fmean(getattr(h, name) for h in found) if found else None for name in measures}
+    return {"n": len(found)} | means
 
 
 def _numbered(*texts: list[str]) -> list[NDArray[np.intp]]:

@@ -47,17 +47,17 @@ class Prediction:
     layer: int | None = None
 
 
-def length(rows: Sequence[Rated]) -> Prediction:
-    """The response's length in characters."""
+def length_rival(rows: Sequence[Rated]) -> Prediction:
+    """Predict the response's length in characters."""
     return Prediction(tuple(float(len(row.response)) for row in rows))
 
 
-def constant(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
-    """The mean training rating for every row."""
+def constant_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+    """Predict the mean training rating for every row."""
     return Prediction((float(np.mean([row.rating for row in training])),) * len(rows))
 
 
-def tfidf(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+def tfidf_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     """Ridge regression on TF-IDF of the response's words and pairs of words."""
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
     model = make_pipeline(words, ridge(training))
@@ -65,7 +65,7 @@ def tfidf(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     return _predicted(model, [row.response for row in rows])
 
 
-def probe(
+def probe_rival(
     training: Sequence[Rated],
     rows: Sequence[Rated],
     states: NDArray[np.float32],
@@ -100,8 +100,11 @@ def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> N
 def kept_states(
     prompts: Sequence[list[int]], cache: Path, reader: Callable[[], Reader]
 ) -> NDArray[np.float32]:
-    """What a reader makes of each prompt, [prompts, ...]; read once and kept in the cache file,
-    also by a run that was stopped. reader: made if there is anything to read."""
+    """Read each prompt once and return the results, [prompts, ...].
+
+    They are kept in the cache file, also by a run that was stopped. reader: made if there is
+    anything to read.
+    """
     keys = [_digest(str(ids)) for ids in prompts]
     known = _load(cache)
     missing = {key: ids for key, ids in zip(keys, prompts, strict=True) if key not in known}

@@ -17,24 +17,25 @@ stage is in `default_judge.json` and `.md`.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from autoj_reward.data.labelled import JudgeData
-from autoj_reward.io.claims import claim
-from autoj_reward.io.files import write_json
 from experiments.default_judge import pooling_head, scenarios
-from experiments.default_judge.adapters import average
-from experiments.default_judge.own_critiques import OwnCritiquesConfig, write_critiques
-from experiments.default_judge.policy_groups import PolicyGroupsConfig, write_groups
-from experiments.default_judge.pooling_head import PoolingHeadConfig
+from experiments.default_judge.made_rows import (
+    OwnCritiquesConfig,
+    PolicyGroupsConfig,
+    write_critiques,
+    write_groups,
+)
+from experiments.default_judge.pooling_head import PoolingHeadConfig, average
 from experiments.default_judge.scenarios import ScenariosConfig
-from experiments.study import Study, StudyConfig, command, train
+from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 
 
@@ -76,7 +77,7 @@ Stage = Callable[[DefaultJudgeConfig], str]
 def _training(name: str, kind: str = "judge") -> Stage:
     def run(config: DefaultJudgeConfig) -> str:
         base: Path = getattr(config, name)
-        train(name, kind, base)
+        run_training(name, kind, base)
         return f"trained: {base}"
 
     return run
@@ -97,7 +98,7 @@ STAGES: dict[str, Stage] = {
     "groups": lambda config: asyncio.run(write_groups(config.groups, config.data)),
     "head": lambda config: pooling_head.write_judge(config.head, config.data, config.output),
     "scalar": _training("scalar", "scalar"),
-    "scenarios": lambda config: scenarios.train(
+    "scenarios": lambda config: scenarios.train_classifier(
         config.scenarios, config.data, config.output / "classifier"
     ),
 }
@@ -106,29 +107,18 @@ STAGES: dict[str, Stage] = {
 
 def study(run: Study[DefaultJudgeConfig]) -> str:
     """Run the stages that are not done."""
-    config, text = run.config, ""
-    claim(config.output, config, changeable={"output"})
-    for name in run.parts:
-        done = config.output / "stages" / f"{name}.json"
-        if not done.is_file():
-            print(f"== {name}", file=sys.stderr)
-            write_json(done, {"stage": name, "said": STAGES[name](config)})
-        rows = [
-            json.loads(path.read_text(encoding="utf-8"))
-            for stage in STAGES
-            if (path := config.output / "stages" / f"{stage}.json").is_file()
-        ]
-        text = run.write("default_judge", {"stages": rows}, render)
-    return text
+    work = {name: partial(stage, run.config) for name, stage in STAGES.items()}
+    return run.steps("default_judge", work, markdown)
 
 
-def render(found: dict[str, Any]) -> str:
-    """A line for each stage that is done."""
-    table = tabled(found["stages"], {"stage": "{stage}", "what came of it": "{said}"})
+def markdown(found: dict[str, Any]) -> str:
+    """Write a line for each stage that is done."""
+    rows = [{"stage": name, "said": said} for name, said in found["steps"].items()]
+    table = tabled(rows, {"stage": "{stage}", "what came of it": "{said}"})
     return report("The default judge", found, [("Stages", table, "")])
 
 
-main = command(DefaultJudgeConfig, study, tuple(STAGES))
+main = study_command(DefaultJudgeConfig, study, tuple(STAGES))
 
 if __name__ == "__main__":
     sys.exit(main())

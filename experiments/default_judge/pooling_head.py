@@ -11,7 +11,10 @@ matrices as they need, and the merged judge beside it. The states are kept, so a
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -34,6 +37,7 @@ from autoj_reward.data.labelled import (
     is_held_out,
     read_rated,
 )
+from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -42,9 +46,8 @@ from autoj_reward.training.groups import faulty, read_groups
 from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import ExampleBuilder
 from autoj_reward.training.saving import merge_adapter
-from experiments.compare.judge_quality.outputs import OrderedConfig, read_outputs
+from experiments.compare.outputs import OrderedConfig, read_graded_outputs
 from experiments.compare.rivals import kept_states, rating_prompts, ridge
-from experiments.default_judge.adapters import write_adapter
 
 FAULTY = -4.0
 """The graded score of a faulty response, less its instruction's mean: below what systems get."""
@@ -74,11 +77,11 @@ class PoolingHeadConfig(Block):
 def fitted_rows(
     config: PoolingHeadConfig, data: JudgeData, fmt: JudgeFormat
 ) -> tuple[list[Rated], list[float]]:
-    """What may be trained on, and each row's weight. `rating` is the graded score less its
+    """Return the rows to fit, and each row's weight. `rating` is the graded score less its
     instruction's mean, or the rating less the mean of all."""
     measured = excluded_queries(data, fmt)
     own = OrderedConfig(split="validation", rival_rows=config.rows)
-    graded = read_outputs(data, own, fmt, Draws(1, config.seed)).fitted
+    graded = read_graded_outputs(data, own, fmt, Draws(1, config.seed)).fitted
     rng, others = random.Random(config.seed), [row.response for row in graded]
     made = [
         replace(row, response=faulty(row.query, row.response, others, rng), rating=FAULTY)
@@ -106,7 +109,7 @@ def fitted_rows(
 
 
 def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
-    """The mean over a prompt of what a block's attention reads, before the norm's weight:
+    """Return the mean over a prompt of a block's normalised input, before the norm's weight:
     [width]."""
     with torch.inference_mode():
         read = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
@@ -116,7 +119,7 @@ def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
     return np.asarray(mean.numpy(), dtype=np.float32)
 
 
-def fit(
+def fit_pooling(
     states: NDArray[np.float32], rows: list[Rated], weighed: list[float]
 ) -> tuple[NDArray[np.float64], float]:
     """Weights of a mean state, [width], and the ridge's strength. weighed: each row's weight.
@@ -134,7 +137,7 @@ def fit(
 
 
 def expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
-    """The mean of the distribution at the slot right after the prompt; its gradient is kept."""
+    """Return the mean of the distribution at the slot right after the prompt, with its gradient."""
     [tree] = builder.direct(row).trees
     assert tree.direct
     logits = model(torch.tensor([tree.tokens.ids]), use_cache=False).logits[0]
@@ -143,7 +146,7 @@ def expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
 
 
 def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> int:
-    """The head of a block without which the expected ratings change least."""
+    """Return the head of a block without which the expected ratings change least."""
     own = model.model.layers[block].self_attn
     weight = own.o_proj.weight
 
@@ -163,8 +166,8 @@ def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated
 
 
 def rating_direction(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> Tensor:
-    """What to add to a block's attention for one more point of expected rating, to first order: the
-    mean gradient over the rows and all of their tokens, by its squared length, [width]."""
+    """Return the step in a block's attention for one more point of expected rating, to first order:
+    the mean gradient over the rows and all of their tokens, by its squared length, [width]."""
     kept: list[Tensor] = []
 
     def keep(module: Any, inputs: Any, output: Tensor) -> Tensor:
@@ -224,7 +227,7 @@ def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str
 
     cache = output / "mean_states.npz"
     states = kept_states(rating_prompts(rows, judge, source.path), cache, reader)
-    weights, alpha = fit(states, rows, weighed)
+    weights, alpha = fit_pooling(states, rows, weighed)
     whole = _judge(source.path, config.adapter)
     builder = ExampleBuilder(PromptTokenizer(tokenizer, wrapper), fmt, LossConfig(slot_direct=1))
     examples = rows[: config.examples]
@@ -245,3 +248,70 @@ def _judge(base: str, adapter: Path) -> Any:
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().eval()
     return model.requires_grad_(False)
+
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+SMALLEST = 1e-4
+"""Singular values below this share of the largest are left out: float16 keeps no more."""
+
+
+def average(adapters: dict[Path, float], target: Path) -> None:
+    """Write the weighted mean of adapters, each trained on from the one before.
+
+    Training on ranking costs some of the rating accuracy that the earlier training gave; a mean of
+    the two adapters keeps most of both (averaged weights: arXiv 2109.01903). The LoRA factors A and
+    B are averaged separately. This is close to the mean of their products, because one adapter was
+    trained on from the other.
+
+    adapters: folder to weight; the weights sum to 1. target: folder that is written. Raises
+    InputError for adapters of different shapes.
+    """
+    from safetensors.torch import load_file, save_file
+
+    loaded = {folder: load_file(folder / WEIGHTS) for folder in adapters}
+    first = next(iter(loaded.values()))
+    for folder, own in loaded.items():
+        if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in first.items()}:
+            raise InputError(f"{folder}: not of the layers and rank of {next(iter(loaded))}")
+    mean = {
+        name: sum(w * loaded[folder][name].float() for folder, w in adapters.items()).to(kind.dtype)
+        for name, kind in first.items()
+    }
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(next(iter(adapters)) / "adapter_config.json", target)
+    save_file(mean, target / WEIGHTS, metadata={"format": "pt"})
+
+
+def factors(change: Tensor) -> tuple[Tensor, Tensor]:
+    """Factor a weight change [outputs, inputs] into A [rank, inputs] and B [outputs, rank], so that
+    B A = change, with the smallest rank that float16 can express."""
+    left, values, right = torch.linalg.svd(change.double(), full_matrices=False)
+    rank = max(1, int((values > SMALLEST * values[0]).sum()))
+    root = values[:rank].sqrt()
+    return root[:, None] * right[:rank], left[:, :rank] * root
+
+
+def write_adapter(adapter: Path, base: str, changed: Mapping[str, Tensor], target: Path) -> None:
+    """Write the adapter with the merged weights of some modules in place of its own.
+
+    base: folder of the model it belongs to. changed: weights by module name. Raises KeyError for a
+    module that the adapter does not have.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    facts = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))
+    own = load_file(adapter / WEIGHTS)
+    scale = facts["lora_alpha"] / facts["r"]
+    with safe_open(str(Path(base) / "model.safetensors"), "pt") as weights:
+        for module, now in changed.items():
+            first, second = (f"base_model.model.{module}.lora_{n}.weight" for n in "AB")
+            kind = own[first].dtype
+            a, b = factors((now - weights.get_tensor(f"{module}.weight").float()) / scale)
+            own[first], own[second] = a.to(kind).contiguous(), b.to(kind).contiguous()
+            facts["rank_pattern"][module] = len(a)
+            facts["alpha_pattern"][module] = len(a) * scale
+    target.mkdir(parents=True, exist_ok=True)
+    save_file(own, target / WEIGHTS, metadata={"format": "pt"})
+    (target / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

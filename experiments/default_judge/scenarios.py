@@ -1,13 +1,16 @@
 """The scenario classifier that ships: terms, a linear SVM, calibration and threshold; its metrics.
 
+Rows are labelled queries: the training file of the authors' scenario classifier, and Eval-P.
 Everything is chosen within the training rows: strengths, calibration and threshold by
 cross-validation, in which each fold has terms and rarities of its own. The validation rows measure.
 """
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,15 @@ from sklearn.svm import LinearSVC
 from tqdm import tqdm
 
 from autoj_reward.config import Block
-from autoj_reward.data.labelled import JudgeData
+from autoj_reward.data.filters import measured_queries
+from autoj_reward.data.labelled import JudgeData, data_path
+from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import Draws, Indices, Statistic, estimate_text, share
-from autoj_reward.formats.criteria import OTHER_SCENARIO
+from autoj_reward.formats.criteria import OTHER_SCENARIO, Scenarios, load_scenarios
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.files import text_digest
+from autoj_reward.io.rows import Rows, read_rows
 from autoj_reward.models.scenarios import (
     Calibration,
     Classified,
@@ -39,7 +47,123 @@ from autoj_reward.models.scenarios import (
     whole_terms,
     words_of,
 )
-from experiments.default_judge.scenario_data import Labelled, ScenarioRows, load
+
+GIVEN_UP = ("rejecting", "peer_review")
+"""Early scenarios that the authors removed (paper, Table 7)."""
+
+
+class ScenarioRows(Block):
+    """Files of labelled queries, relative to the folder of the judge's data or from ./.
+
+    training: rows of `category`, `instruction`, `input`. held_out: share of each scenario in them
+        that is kept for validation. exclude: files whose queries are not to be trained on.
+    extra: further training rows, of `scenario` and `prompt`. measure: such rows to measure on;
+        null: none.
+    """
+
+    training: str
+    extra: str | None = None
+    measure: str | None = None
+    exclude: tuple[str, ...] = ()
+    held_out: float = Field(0.2, gt=0, lt=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A query and its scenario by its name in the registry."""
+
+    line: int
+    query: str
+    scenario: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Labelled queries for training, for validation, and of a further set that is only measured."""
+
+    training: tuple[Labelled, ...]
+    validation: tuple[Labelled, ...]
+    measured: tuple[Labelled, ...] = ()
+
+
+def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
+    """Read and split the rows; bad ones are named on standard error and left out."""
+    known = load_scenarios()
+    found = read_labelled(data_path(data, rows.training), known)
+    for row in found.bad:
+        if "given up" not in row.reason:
+            tqdm.write(f"left out {row}", file=sys.stderr)
+    kept = without(found.rows, measured_queries(data_path(data, name) for name in rows.exclude))
+    extra, measured = (
+        read_labelled(data_path(data, name), known).rows if name else ()
+        for name in (rows.extra, rows.measure)
+    )
+    parts = split_rows(kept, rows.held_out)
+    return Split((*parts.training, *extra), parts.validation, measured)
+
+
+def read_labelled(path: str, known: Scenarios) -> Rows[Labelled]:
+    """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
+
+    Rows of a scenario that is none are named by line and left out. Raises InputError if the file
+    as a whole cannot be read.
+    """
+
+    def build(line: int, value: Any) -> Labelled:
+        fields = check.own_fields(value)
+        own = "instruction" in fields
+        name = check.text(fields, "category" if own else "scenario", blank=False)
+        query = check.text(fields, "instruction" if own else "prompt", blank=False)
+        if own and fields.get("input"):
+            query += " " + check.text(fields, "input")
+        if name in GIVEN_UP:
+            raise BadField("category", f"{name}: a scenario that was given up")
+        if name not in known:
+            raise BadField("category" if own else "scenario", f"no scenario {name!r}")
+        return Labelled(line, query.strip(), known[name].name)
+
+    found = read_rows(path, build, ())
+    if not found.rows:
+        raise InputError(f"{path}: no usable row; {len(found.bad)} left out")
+    return found
+
+
+def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labelled, ...]:
+    """Return the rows whose query neither is, begins with, nor begins a measuring query.
+
+    White space aside; queries of less than 40 characters must be equal.
+    """
+    plain = {" ".join(query.split()) for query in measured}
+    heads = {query[:40] for query in plain if len(query) >= 40}
+
+    def meets(row: Labelled) -> bool:
+        query = " ".join(row.query.split())
+        if query in plain:
+            return True
+        if query[:40] not in heads:
+            return False
+        return any(query.startswith(m) or m.startswith(query) for m in plain if len(m) >= 40)
+
+    return tuple(row for row in rows if not meets(row))
+
+
+def split_rows(rows: Sequence[Labelled], share: float) -> Split:
+    """Split off a share of each scenario for validation, drawn by the query's hash: at least one
+    query, unless there is only one."""
+    groups: dict[str, list[Labelled]] = defaultdict(list)
+    for row in rows:
+        groups[row.scenario].append(row)
+    held: set[int] = set()
+    for group in groups.values():
+        drawn = sorted(group, key=lambda row: hashlib.sha256(row.query.encode()).hexdigest())
+        held |= {
+            row.line for row in drawn[: min(len(drawn) - 1, max(1, round(share * len(drawn))))]
+        }
+    return Split(
+        tuple(row for row in rows if row.line not in held),
+        tuple(row for row in rows if row.line in held),
+    )
+
 
 THRESHOLDS = tuple(step / 100 for step in range(61))
 ABSENT = -10.0
@@ -65,10 +189,10 @@ class ScenariosConfig(Block):
     seed: int = 0
 
 
-def train(config: ScenariosConfig, data: JudgeData, folder: Path) -> str:
+def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> str:
     """Fit the classifier, save it into the folder, and return its metrics in words."""
-    rows, draws = load(config.rows, data), Draws(config.bootstrap, config.seed)
-    fitted = fit(rows.training, config)
+    rows, draws = load_scenario_rows(config.rows, data), Draws(config.bootstrap, config.seed)
+    fitted = fit_classifier(rows.training, config)
     fitted.classifier.save(folder)
     told = [f"C {fitted.strength:g}, others below {fitted.classifier.others_below:g}"]
     for name, own in (("held out", rows.validation), ("measured besides", rows.measured)):
@@ -88,8 +212,8 @@ class Fitted:
     cross_validated: dict[float, float]
 
 
-def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
-    """A classifier of these rows."""
+def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
+    """Fit a classifier to the rows."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
     known = np.array([labels.index(name) for name in truth])
@@ -98,10 +222,10 @@ def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
     for fold in tqdm(range(config.folds), desc="folds", disable=None):
         inside, outside = np.flatnonzero(of_fold != fold), np.flatnonzero(of_fold == fold)
         features = make_features([rows[i] for i in inside], config.max_terms)
-        train, test = (matrix(features, [rows[i] for i in at]) for at in (inside, outside))
+        seen, unseen = (matrix(features, [rows[i] for i in at]) for at in (inside, outside))
         for c, found in scores.items():
-            model = _svm(c, config.seed).fit(train, known[inside])
-            found[np.ix_(outside, model.classes_)] = model.decision_function(test)
+            model = _svm(c, config.seed).fit(seen, known[inside])
+            found[np.ix_(outside, model.classes_)] = model.decision_function(unseen)
     everything = np.arange(len(rows))
     reached = {
         c: macro_f1(truth, [labels[k] for k in found.argmax(axis=1)])(everything) or 0.0
@@ -123,7 +247,7 @@ def fit(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
 
 
 def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
-    """The fold of each row; every scenario is spread over as many folds as it has rows."""
+    """Return the fold of each row; every scenario is spread over as many folds as it has rows."""
     groups: dict[str, list[int]] = defaultdict(list)
     for k, row in enumerate(rows):
         groups[row.scenario].append(k)
@@ -150,7 +274,7 @@ def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
 
 
 def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
-    """The rows' features: sparse, [rows, columns]."""
+    """Return the rows' features: sparse, [rows, columns]."""
     found = [features.row(row.query) for row in rows]
     ends = np.cumsum([0, *(len(columns) for columns, _ in found)])
     columns = np.concatenate([columns for columns, _ in found])
@@ -159,8 +283,8 @@ def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
 
 
 def calibrate(scores: NDArray[np.float32], known: NDArray[np.intp]) -> Calibration:
-    """The temperature with the highest likelihood of the known labels, then the logistic curve with
-    the highest likelihood of the best label's being right."""
+    """Fit the temperature with the highest likelihood of the known labels, then the logistic curve
+    with the highest likelihood of the best label's being right."""
 
     def loss(log_temperature: float) -> float:
         chances = softmax(scores, float(np.exp(log_temperature)))
@@ -180,7 +304,8 @@ def threshold(
     truth: Sequence[str],
     labels: Sequence[str],
 ) -> float:
-    """The lowest confidence limit with the highest macro-F1, answers below it being `others`."""
+    """Return the lowest confidence limit with the highest macro-F1, answers below it being
+    `others`."""
     best = [labels[k] for k in scores.argmax(axis=1)]
     everything = np.arange(len(truth))
 

@@ -17,20 +17,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from autoj_reward.config import Block
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report
 
 TOLD = 2000
 """Characters kept of what a command said last."""
 
 
-class PartConfig(Block):
+class GpuPartConfig(Block):
     """command: Python's arguments. result: the JSON file that it writes; null keeps its words."""
 
     command: tuple[str, ...] = Field(min_length=1)
@@ -41,7 +42,7 @@ class GpuFiguresConfig(StudyConfig):
     """minutes: of one run of all parts. measured: the parts, in their order."""
 
     minutes: float = Field(8.5, gt=0)
-    measured: dict[str, PartConfig] = Field(min_length=1)
+    measured: dict[str, GpuPartConfig] = Field(min_length=1)
 
     def possible(self) -> Sequence[str]:
         return tuple(self.measured)
@@ -50,25 +51,22 @@ class GpuFiguresConfig(StudyConfig):
 def study(run: Study[GpuFiguresConfig]) -> str:
     """Run the parts that are missing until the time is up; what has failed is tried again."""
     config, until = run.config, time.monotonic() + 60 * run.config.minutes
-    path = config.output / "gpu_figures.json"
-    found: dict[str, Any] = {"measured": {}}
-    if path.is_file():
-        found["measured"] = json.loads(path.read_text(encoding="utf-8"))["measured"]
-    text = run.write("gpu_figures", found, render)
-    for name in run.parts:
-        known = found["measured"].get(name)
-        left = until - time.monotonic()
-        if (known and known["ok"]) or left <= 0:
-            continue
-        print(f"{name}: at most {left:.0f} s", file=sys.stderr)
-        found["measured"][name] = measure(config.measured[name], left)
-        text = run.write("gpu_figures", found, render)
-    missing = [n for n in config.measured if not found["measured"].get(n, {}).get("ok")]
-    return text + (f"\nleft: {', '.join(missing)}; the same command goes on\n" if missing else "")
+    work = {name: partial(_measure_until, part, until) for name, part in config.measured.items()}
+    text = run.steps("gpu_figures", work, markdown, final=lambda part: part["ok"], free={"minutes"})
+    kept = {path.stem for path in (config.output / "steps").glob("*.json")}
+    left = ", ".join(name for name in config.measured if name not in kept)
+    return text + (f"\nleft: {left}; the same command goes on\n" if left else "")
 
 
-def measure(part: PartConfig, seconds: float) -> dict[str, Any]:
-    """What a part's command left: whether it ended well, its seconds, its result or last words."""
+def _measure_until(part: GpuPartConfig, until: float) -> dict[str, Any]:
+    left = until - time.monotonic()
+    if left <= 0:
+        return {"ok": False, "seconds": 0.0, "result": None, "said": "not begun: the time was up"}
+    return run_part(part, left)
+
+
+def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
+    """Run a part's command; return whether it ended well, seconds, result and last output."""
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *part.command],
@@ -89,19 +87,19 @@ def measure(part: PartConfig, seconds: float) -> dict[str, Any]:
     return {"ok": ok, "seconds": round(took, 1), "result": result, "said": said[-TOLD:]}
 
 
-def render(found: dict[str, Any]) -> str:
-    """A line a part, and what each found or said."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write a line a part, and the result or last output of each."""
     rows = [["part", "done", "seconds"]]
     about = []
-    for name, part in found["measured"].items():
+    for name, part in found["steps"].items():
         rows.append([name, "yes" if part["ok"] else "no", f"{part['seconds']:.0f}"])
-        shown = part["result"].get("rows") if part["result"] else None
-        shown = json.dumps(shown) if shown else part["said"].strip()[-300:]
-        about.append(f"{name}: {shown}")
+        result = part["result"] or {}
+        shown = result.get("steps") or result.get("rows")
+        about.append(f"{name}: {json.dumps(shown) if shown else part['said'].strip()[-300:]}")
     return report("A GPU's figures", found, [("Parts", rows, "")], *about)
 
 
-main = command(GpuFiguresConfig, study, ("bf16", "service", "fp8", "prefix", "grpo", "tests"))
+main = study_command(GpuFiguresConfig, study, ("bf16", "service", "fp8", "prefix", "grpo", "tests"))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,13 +4,15 @@
 
 Both judge the same queries, one engine after the other: with critiques and readings at the rating
 slots, and by the rating alone. Ray is left out, so this runs where only vLLM is installed; what it
-costs is in `experiments.speed.throughput`. Random weights hardly ever end a critique: nearly all
-have the length that is asked for.
+costs is in `experiments.speed.throughput`. The vocabulary has every token of the texts, also where
+the shape has fewer. Random weights hardly ever end a critique: nearly all have the length that is
+asked for.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,10 @@ from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
 from autoj_reward.models.settings import max_ongoing, settled
 from autoj_reward.replicas.replica import JudgeReplica
-from experiments.speed.random_judge import write_shape
-from experiments.speed.throughput.bare import BareEngine
-from experiments.speed.throughput.work import WARM_UP, Spent, by_client, candidates
-from experiments.study import Study, StudyConfig, command
+from experiments.speed.bare import BareEngine
+from experiments.speed.gpu_throughput import write_shape
+from experiments.speed.work import WARM_UP, SideRound, by_client, made_candidates
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 DUMMY = {"load_format": "dummy"}
@@ -49,7 +51,7 @@ class GpuServiceConfig(StudyConfig):
     kv_cache_gib: float | None = Field(None, gt=0)
 
     def judge(self, folder: Path, critique: bool) -> JudgeConfig:
-        """The judge of both sides."""
+        """Return the judge of both sides."""
         return JudgeConfig(
             model=str(folder),
             format="autoj-en",
@@ -71,7 +73,7 @@ class RandomEngine(VllmEngine):
 async def study(run: Study[GpuServiceConfig]) -> str:
     """Measure the bare engine, then the service; their seconds and the ratio."""
     config = run.config
-    folder = write_shape(find_shape(config.model), config.output / "model")
+    folder = write_shape(find_shape(config.model), config.output / "model", every_token=True)
     bare, service = await _bare(config, folder), await _service(config, folder)
     rows = [
         {
@@ -86,20 +88,20 @@ async def study(run: Study[GpuServiceConfig]) -> str:
         }
         for (work, one), two in zip(bare.items(), service.values(), strict=True)
     ]
-    return run.write("service", {"rows": rows}, render)
+    return run.write("service", {"rows": rows}, markdown)
 
 
-async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
+async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
     """By `vllm.LLM.generate`, all at once."""
-    with BareEngine.start(config.judge(folder, critique=True), **DUMMY) as bare:
-        await bare.judge(candidates("w", 1, WARM_UP))
+    with closing(BareEngine.start(config.judge(folder, critique=True), **DUMMY)) as bare:
+        await bare.judge(made_candidates("w", 1, WARM_UP))
         return {
             work: await bare.judge(_work(config, work), critique=work == "with critique")
             for work in ("with critique", "rating only")
         }
 
 
-async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
+async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
     """By a client over a replica's code, on one engine for both kinds of judge."""
     judge = config.judge(folder, critique=True)
     engine = RandomEngine(judge, resolve(judge), "chat")
@@ -111,7 +113,7 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
             own = config.judge(folder, critique=work == "with critique")
             replica = JudgeReplica(GenerativeJudge(own, load_format("autoj-en"), engine, work))
             side = by_client(RewardClient(LocalBackend(replica), max_in_flight=ongoing))
-            await side(candidates(f"w{work[0]}", 1, WARM_UP))
+            await side(made_candidates(f"w{work[0]}", 1, WARM_UP))
             found[work] = await side(_work(config, work))
         return found
     finally:
@@ -120,26 +122,27 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, Spent]:
 
 def _work(config: GpuServiceConfig, work: str) -> Any:
     """Texts of its own for each kind of work: the service's engine remembers the first."""
-    return candidates(work[0], config.queries, config.candidates)
+    return made_candidates(work[0], config.queries, config.candidates)
 
 
 COLUMNS = {
     "work": "{work}",
     "judgements": "{judgements}",
-    "bare engine": "{bare_s:.2f} s",
-    "of it critiques": "{critiques_s:.2f} s",
-    "service": "{service_s:.2f} s",
+    "bare engine, s": "{bare_s:.2f}",
+    "of it critiques, s": "{critiques_s:.2f}",
+    "service, s": "{service_s:.2f}",
     "ratio": "{ratio:.3f}",
     "service, judgements a minute": "{per_minute:.0f}",
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """A Markdown table."""
-    return report("Service beside bare engine", found, [("", tabled(found["rows"], COLUMNS), "")])
+def markdown(found: dict[str, Any]) -> str:
+    """Write a Markdown table."""
+    table = (found["config"]["model"], tabled(found["rows"], COLUMNS), "")
+    return report("Service beside bare engine", found, [table])
 
 
-main = command(GpuServiceConfig, study)
+main = study_command(GpuServiceConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

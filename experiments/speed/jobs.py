@@ -5,20 +5,17 @@
 Each size is `autoj best-of-n` in a process of its own, whose peak memory the system tells at its
 end; processor time is that of the process and of all that descend from it. Nothing but the job's
 own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too.
-With `evaluated` each evaluation that may have any number of rows is run on so many of them.
 Results: jobs.json, jobs.md.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,7 +28,7 @@ from tqdm import tqdm
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.replicas.processes import family
-from experiments.study import Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 WORDS = ("because", "air", "scatters", "blue", "light", "more", "than", "red", "the", "sky", "is")
@@ -41,17 +38,15 @@ class JobSpeedConfig(StudyConfig):
     """queries: sizes of the jobs. candidates: a query. words: of a response.
 
     shards: of each size, run by Ray Data with two workers; None: not at all.
-    evaluated: rows of the evaluations.
     """
 
     queries: tuple[int, ...] = (250, 4000, 20000)
     candidates: int = Field(32, ge=1)
     words: int = Field(50, ge=1)
     shards: int | None = Field(None, ge=1)
-    evaluated: tuple[int, ...] = ()
 
 
-def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
+def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
     """Queries whose responses differ, of about as many words; log-probabilities break ties."""
     logprobs = [-float(n) for n in range(candidates)]
     for query in range(queries):
@@ -63,167 +58,100 @@ def rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
         yield {"query": text, "responses": responses, "logprobs": logprobs}
 
 
-def job(folder: Path, **given: Any) -> tuple[str, ...]:
-    """The command of a job on the folder's `in.jsonl`, its results in `out`."""
+def job_command(folder: Path, **given: Any) -> tuple[str, ...]:
+    """Return the command of a job on the folder's `in.jsonl`, its results in `out`."""
     named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
     (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
     return "best-of-n", "--config", str(folder / "job.yaml")
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """`autoj` with these words, what it says in the folder's `told`."""
+def start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start `autoj` with these words, its output in the folder's file `told`."""
     with (folder / "told").open("w") as told:
         typed = [sys.executable, "-m", "autoj_reward.cli", *words]
         return subprocess.Popen(typed, stdout=told, stderr=told)
 
 
-def ended(process: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Wait for the command's end. EngineError if it failed."""
     if process.wait():
         raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """wall_s, cpu_s: time of the job, and of processors. peak_mb: of the process itself."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mb: float
-
-
-def ran(folder: Path, *words: str) -> Ran:
-    """Run a command to its end. EngineError if it fails."""
+def measure_job(
+    config: JobSpeedConfig, queries: int, folder: Path, **given: Any
+) -> dict[str, float]:
+    """Run one job and return its figures: wall time, processor time of the process and of all that
+    descend from it, peak memory of the process itself, and bytes of its journals."""
+    write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
+    command = job_command(folder, judge={"kind": "fake"}, **given)
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
-    process = started(folder, *words)
+    process = start_command(folder, *command)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
         for one in family([own]) - {own}:
             with suppress(psutil.NoSuchProcess):
                 cpu[one] = sum(one.cpu_times()[:2])
         time.sleep(0.2)
-    _, status, used = over
+    wall_s, (_, status, used) = time.monotonic() - began, over
     process.returncode = os.waitstatus_to_exitcode(status)
-    ended(process, folder)
-    spent = used.ru_utime + used.ru_stime + sum(cpu.values())
-    return Ran(time.monotonic() - began, spent, used.ru_maxrss / 1024)
-
-
-def measure(config: JobSpeedConfig, queries: int, folder: Path, **given: Any) -> dict[str, float]:
-    """The figures of one job."""
-    write_jsonl(folder / "in.jsonl", rows(queries, config.candidates, config.words))
-    took = ran(folder, *job(folder, judge={"kind": "fake"}, **given))
-    output, candidates = folder / "out", queries * config.candidates
-    summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-    journals = sum(path.stat().st_size for path in output.rglob("journal.sqlite"))
+    wait_for_end(process, folder)
+    cpu_s = used.ru_utime + used.ru_stime + sum(cpu.values())
+    candidates = queries * config.candidates
+    journals = (folder / "out").rglob("journal.sqlite")
     return {
         "queries": queries,
-        "wall_s": took.wall_s,
-        "peak_mb": took.peak_mb,
-        "cpu_us": 1e6 * took.cpu_s / candidates,
-        "per_second": candidates / took.wall_s,
-        "per_cpu_second": candidates / took.cpu_s,
-        "journal_bytes": journals / candidates,
-        "comparisons": summary["comparisons"],
+        "wall_s": wall_s,
+        "peak_mb": used.ru_maxrss / 1024,
+        "cpu_us": 1e6 * cpu_s / candidates,
+        "per_second": candidates / wall_s,
+        "journal_bytes": sum(path.stat().st_size for path in journals) / candidates,
     }
 
 
-def evaluated(config: JobSpeedConfig, task: str, count: int, folder: Path) -> dict[str, Any]:
-    """The figures of one evaluation, of two candidates where a row has several."""
-    asked = rows(count, config.candidates, config.words)
-    write_jsonl(folder / "rows.jsonl", map(TASKS[task], asked))
-    named = ["--data", str(folder / "rows.jsonl"), "--json", str(folder / "out.json")]
-    took = ran(folder, "evaluate", task, *named, *(f"--set={one}" for one in SCRIPTED[task]))
-    return {"task": task, "rows": count, "peak_mb": took.peak_mb, "cpu_s": took.cpu_s}
-
-
-def _named(row: dict[str, Any], **own: Any) -> dict[str, Any]:
-    return {"scenario": "planning", "prompt": row["query"]} | own
-
-
-TASKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "eval-p": lambda row: _named(
-        row,
-        label=0,
-        **{f"response {n}": text for n, text in enumerate(row["responses"][:2], 1)},
-    ),
-    "eval-c": lambda row: _named(
-        row, response=row["responses"][0], critiques={"autoj": row["responses"][1]}
-    ),
-    "eval-r": lambda row: _named(row, outputs=row["responses"][:2], logprobs=[-1.0, -2.0]),
-}
-GRADED = ("grader.kind=fake", "grader.format=autoj-en", "grader.critique=true")
-SCRIPTED = {
-    "eval-p": ("judge.kind=fake", "bootstrap=100"),
-    "eval-c": ("judge.kind=fake", "bootstrap=100", *GRADED),
-    "eval-r": ("judge.kind=fake", "bootstrap=100", *GRADED, "sizes=[2]"),
-}
-EVALUATED = {
-    "evaluation": "{task}",
-    "rows": "{rows:,}",
-    "peak memory, MB": "{peak_mb:.0f}",
-    "processor time, s": "{cpu_s:.0f}",
-}
 COLUMNS = {
     "queries": "{queries:,}",
-    "peak memory, MB": "{peak_mb:.0f}",
-    "processor time a candidate, µs": "{cpu_us:.0f}",
-    "candidates a second": "{per_second:,.0f}",
-    "a processor second": "{per_cpu_second:,.0f}",
-    "journal, bytes a candidate": "{journal_bytes:,.0f}",
-    "tie-breaks": "{comparisons:,}",
-}
-
-
-SHARDED = {
-    "queries": "{queries:,}",
+    "run": "{way}",
     "seconds": "{wall_s:.0f}",
-    "times those of one process": "{times_wall:.2f}",
+    "times those of one process": "{times_wall_s:.2f}",
+    "candidates a second": "{per_second:,.0f}",
     "processor time a candidate, µs": "{cpu_us:.0f}",
-    "times that of one process": "{times_cpu:.2f}",
+    "times that of one process": "{times_cpu_us:.2f}",
+    "peak memory, MB": "{peak_mb:.0f}",
+    "journal, bytes a candidate": "{journal_bytes:,.0f}",
 }
 
 
-def render(found: dict[str, Any]) -> str:
-    """The figures as tables in Markdown."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as a table in Markdown."""
     config = found["config"]
     note = (
         f"{config['candidates']} candidates of {config['words']} words a query. Start of the "
-        "process, tie-breaks and the writing of results are in all figures."
+        "process, and of Ray for shards, and the writing of results are in all figures. Peak "
+        "memory is that of the first process."
     )
-    sharded = f"{config['shards']} shards, two workers; the start of Ray is in all figures."
-    tables = [
-        ("One process", tabled(found["jobs"], COLUMNS), note),
-        ("In shards", tabled(found["sharded"], SHARDED), sharded),
-        ("Evaluations", tabled(found["evaluated"], EVALUATED), "One process, 100 resamples."),
-    ]
-    return report("Jobs by size", found, [table for table in tables if len(table[1]) > 1])
+    return report("Jobs by size", found, [("Jobs", tabled(found["jobs"], COLUMNS), note)])
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
-    """Measure and write."""
-    config = run.config
-    found: dict[str, list[Any]] = {"jobs": [], "sharded": [], "evaluated": []}
-    for count in tqdm(config.evaluated, desc="rows"):
-        for task in TASKS:
-            with TemporaryDirectory() as folder:
-                found["evaluated"].append(evaluated(config, task, count, Path(folder)))
-    for queries in tqdm(config.queries, desc="jobs"):
-        with TemporaryDirectory() as folder:
-            found["jobs"].append(alone := measure(config, queries, Path(folder)))
-        if config.shards is None:
-            continue
+    """Measure every size in one process, then in shards, and write."""
+    config, rows = run.config, list[dict[str, Any]]()
+    ways: dict[str, dict[str, Any]] = {"one process": {}}
+    if config.shards is not None:
         split = {"shards": config.shards, "concurrency": 2}
-        with TemporaryDirectory() as folder:
-            own = measure(config, queries, Path(folder), ray_data=split)
-        times = {
-            f"times_{k}": own[v] / alone[v] for k, v in (("wall", "wall_s"), ("cpu", "cpu_us"))
-        }
-        found["sharded"].append(own | times)
-    return run.write("jobs", found, render)
+        ways[f"{config.shards} shards, two workers"] = {"ray_data": split}
+    for queries in tqdm(config.queries, desc="jobs"):
+        alone = dict[str, float]()
+        for way, given in ways.items():
+            with TemporaryDirectory() as folder:
+                own = measure_job(config, queries, Path(folder), **given)
+            alone = alone or own
+            times = {f"times_{name}": own[name] / alone[name] for name in ("wall_s", "cpu_us")}
+            rows.append(own | times | {"way": way})
+    return run.write("jobs", {"jobs": rows}, markdown)
 
 
-main = command(JobSpeedConfig, study)
+main = study_command(JobSpeedConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

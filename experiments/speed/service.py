@@ -9,17 +9,20 @@ Results: service.json and service.md.
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from experiments.faults.chaos import server
-from experiments.faults.chaos.load import LoadConfig, measure
-from experiments.study import Study, StudyConfig, command
+from experiments.faults.load import LoadConfig, measure_load
+from experiments.faults.server import service
+from experiments.speed.bare_server import run_bare_server
+from experiments.speed.work import ratio_by_round, turns
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 SERVICE, BARE = "service", "bare FastAPI"
@@ -40,24 +43,26 @@ class ServiceSpeedConfig(StudyConfig):
     rounds: int = Field(3, ge=1)
 
 
-def beside(config: ServiceSpeedConfig) -> dict[str, Any]:
+def load_in_turn(config: ServiceSpeedConfig) -> dict[str, Any]:
     """Load the two in turn."""
     rows = list[dict[str, Any]]()
-    logs = {name: config.output / f"{name.split()[0]}.judged.jsonl" for name in (SERVICE, BARE)}
-    for log in logs.values():
-        log.write_text("")
-    with (
-        server.service(config.load.judge(logs[SERVICE]), config.output) as ours,
-        server.bare(config.load.judge(logs[BARE]), config.output) as bare,
-    ):
-        for _ in range(config.rounds):
-            for name, running in ((SERVICE, ours), (BARE, bare)):
-                logs[name].write_text("")
-                before = running.cpu_s
-                found = measure(name, running, config.load, logs[name])
-                spent = running.cpu_s - before
-                rows.append(asdict(found) | {"cpu_ms": 1000 * spent / found.requests})
+    with ExitStack() as stack:
+        running = {
+            name: stack.enter_context(start(config.load.judge(_log(config, name)), config.output))
+            for name, start in ((SERVICE, service), (BARE, run_bare_server))
+        }
+        for _, name in turns(running, config.rounds):
+            _log(config, name).write_text("")
+            before = running[name].cpu_s
+            found = measure_load(name, running[name], config.load, _log(config, name))
+            spent = running[name].cpu_s - before
+            rows.append(asdict(found) | {"cpu_ms": 1000 * spent / found.requests})
     return {"rounds": rows, "ratios": ratios(rows)}
+
+
+def _log(config: ServiceSpeedConfig, name: str) -> Path:
+    """Where the engine of a server logs what it judged."""
+    return config.output / f"{name.split()[0]}.judged.jsonl"
 
 
 def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -66,16 +71,12 @@ def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     def each(name: str, field: str) -> list[float]:
         return [row[field] for row in rows if row["server"] == name]
 
-    return {
-        field: statistics.median(
-            own / other for own, other in zip(each(SERVICE, field), each(BARE, field), strict=True)
-        )
-        for field in ("per_second", "p50_s", "cpu_ms")
-    }
+    fields = ("per_second", "p50_s", "cpu_ms")
+    return {field: ratio_by_round(each(SERVICE, field), each(BARE, field)) for field in fields}
 
 
-def render(found: dict[str, Any]) -> str:
-    """The rounds and their ratios, as Markdown."""
+def markdown(found: dict[str, Any]) -> str:
+    """Write the rounds and their ratios, in Markdown."""
     own = found["ratios"]
     about = (
         f"Median ratios to the bare server of the same round: {own['per_second']:.2f} of its "
@@ -88,10 +89,10 @@ def render(found: dict[str, Any]) -> str:
 def study(run: Study[ServiceSpeedConfig]) -> str:
     """Load both servers and report."""
     run.config.output.mkdir(parents=True, exist_ok=True)
-    return run.write("service", beside(run.config), render)
+    return run.write("service", load_in_turn(run.config), markdown)
 
 
-main = command(ServiceSpeedConfig, study)
+main = study_command(ServiceSpeedConfig, study)
 
 if __name__ == "__main__":
     sys.exit(main())

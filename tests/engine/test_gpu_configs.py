@@ -19,7 +19,7 @@ from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, load_co
 from autoj_reward.engine.vllm import UNMEASURED, engine_arguments
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.device import Device
-from experiments.speed.gpu_throughput import GpuThroughputConfig, arguments
+from experiments.speed.gpu_throughput import GpuThroughputConfig, throughput_arguments
 
 ROOT = Path(__file__).parents[2]
 H100 = Device("cuda", 79.6, (9, 0))
@@ -108,7 +108,9 @@ def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
         given.append(engine_arguments(config, model, H100) | runner)
     measured = load_config(GpuThroughputConfig, ROOT / "configs/experiments/gpu_throughput.yaml")
     variants = measured.variants.values()
-    given += [arguments(measured, serving, models["llama-2-13b"], H100) for serving in variants]
+    given += [
+        throughput_arguments(measured, serving, models["llama-2-13b"], H100) for serving in variants
+    ]
     found = through_vllm(given)
     assert len(found) == len(given)
     for asked, said in zip(given, found, strict=True):
@@ -130,7 +132,7 @@ def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
 
 def test_a_benchmark_of_the_13b_shape_runs_what_the_service_runs(tmp_path: Path) -> None:
     measured = load_config(GpuThroughputConfig, ROOT / "configs/experiments/gpu_throughput.yaml")
-    ours = arguments(measured, Serving(), folders(tmp_path)["llama-2-13b"], H100)
+    ours = throughput_arguments(measured, Serving(), folders(tmp_path)["llama-2-13b"], H100)
     judge = JudgeConfig(model="llama-2-13b")
     service = engine_arguments(judge, ResolvedModel("m", "m", "cuda"), H100)
     for key in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype"):

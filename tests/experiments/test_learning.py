@@ -4,23 +4,21 @@ import json
 import sqlite3
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from autoj_reward.errors import EngineError
-from autoj_reward.io.chart import curves
 from autoj_reward.journal.records import digest, judgement_cell
 from experiments import learning
-from experiments.learning import LearningConfig, logged, score
-from experiments.study import Study, train
+from experiments.learning import LearningConfig, logged, program_score
+from experiments.study import Study, run_training
 from tests.judgements import rated
 
 
 def test_what_the_program_grants() -> None:
     given = {"": 6, "a b": 8, "a b c d": 10, "a b c d e": 9, "word " * 40: 1}
-    assert {text: score(text, 4) for text in given} == given
+    assert {text: program_score(text, 4) for text in given} == given
 
 
 @pytest.mark.training
@@ -57,7 +55,7 @@ def test_the_learning_of_a_scripted_judge(
 
     def learned() -> dict[str, Any]:
         learning.study(Study(config))
-        runs = json.loads((tmp_path / "out/learning.json").read_text())["runs"]
+        runs = json.loads((tmp_path / "out/learning.json").read_text())["steps"]
         return dict(runs["grpo 0"])
 
     found = learned()
@@ -65,7 +63,7 @@ def test_the_learning_of_a_scripted_judge(
     assert [step for step, _ in found["reward"]] == [1, 2]
     assert "| grpo 0 |" in (tmp_path / "out" / "learning.md").read_text(encoding="utf-8")
     # Done is not done again.
-    monkeypatch.setattr(learning, "train", None)
+    monkeypatch.setattr(learning, "run_training", None)
     assert learned() == found
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
@@ -89,7 +87,7 @@ def test_a_training_that_fails_is_named(tmp_path: Path, capfd: pytest.CaptureFix
         json.dumps({"input": str(tmp_path / "none.jsonl"), "output": str(tmp_path / "x")})
     )
     with pytest.raises(EngineError, match="the training of 'grpo-0' failed"):
-        train("grpo-0", "grpo", base, ["seed=0"])
+        run_training("grpo-0", "grpo", base, ["seed=0"])
     assert "none.jsonl" in capfd.readouterr().err
 
 
@@ -100,20 +98,3 @@ def test_logged_metrics_of_several_files_come_by_step(tmp_path: Path) -> None:
                 writer.add_scalar("judge/raw", value, step)
     assert logged(tmp_path, "judge/raw") == [(1, 1.0), (2, 2.0), (3, 3.0)]
     assert logged(tmp_path, "judge/none") == []
-
-
-def points(svg: str) -> list[Any]:
-    root = ElementTree.fromstring(svg)
-    return [e.attrib for e in root.iter() if e.tag.endswith("polyline")]
-
-
-def test_curves_share_axes_and_colours_by_first_word() -> None:
-    svg = curves(
-        {"grpo 0": [(1, 2.0), (2, 4.0)], "grpo 1": [(1, 3.0)], "ppo <0>": [(2, 4.0)]}, "step", "y"
-    )
-    first, second, third = points(svg)
-    assert first["stroke"] == second["stroke"] != third["stroke"]
-    assert first["points"].split()[1] == third["points"]
-    assert "<0>" not in svg
-    with pytest.raises(ValueError, match="no series"):
-        curves({}, "x", "y")

@@ -3,14 +3,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autoj_reward.errors import EngineError, InputError
-from autoj_reward.evaluate.statistics import Draws
-from experiments.study import ResampledConfig, Study, StudyConfig, command
+from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> list[str]:
 def test_a_result_says_how_it_came_about(
     tmp_path: Path, config: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = command(Config, plain_study, ("first", "second"), limit="rows")
+    main = study_command(Config, plain_study, ("first", "second"), limit="rows")
     assert main([*config, "--set", "number=3", "--parts", "second,first", "--limit", "2"]) == 0
     found = json.loads((tmp_path / "out/numbers.json").read_text())
     assert found["command"].startswith("python -m tests.experiments.test_study --config")
@@ -78,20 +78,50 @@ def test_a_result_says_how_it_came_about(
 def test_errors_are_explained(
     config: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(Config, plain_study, ("first", "second"))([*config, *more]) == 1
+    assert study_command(Config, plain_study, ("first", "second"))([*config, *more]) == 1
     assert said in capsys.readouterr().err
 
 
 def test_errors_of_tasks_are_explained(
     config: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(Config, broken_study)(config) == 1
+    assert study_command(Config, broken_study)(config) == 1
     assert "error: the engine is gone" in capsys.readouterr().err
 
 
-def test_intervals_are_drawn_as_configured() -> None:
-    own = ResampledConfig(output=Path("x"), bootstrap=7, seed=3)
-    assert own.draws == Draws(7, 3)
+def test_a_step_that_is_done_is_not_repeated(
+    tmp_path: Path, config: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = list[str]()
+    # What each step finds at each of its runs; only odd numbers are final.
+    results = {"first": [2, 1], "second": [3]}
+
+    def stepped(run: Study[Config]) -> str:
+        def step(name: str) -> int:
+            ran.append(name)
+            return results[name].pop(0)
+
+        work = {name: partial(step, name) for name in results}
+        return run.steps("steps", work, shown, final=lambda n: n % 2 == 1)
+
+    def shown(found: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {number}" for name, number in found["steps"].items())
+
+    def said(*more: str) -> str:
+        assert study_command(Config, stepped, ("first", "second"))([*config, *more]) == 0
+        return capsys.readouterr().out.strip()
+
+    assert said("--parts", "second") == "second 3"
+    assert said() == "first 2, second 3"
+    assert said() == "first 1, second 3"
+    assert said() == "first 1, second 3"
+    assert ran == ["second", "first", "first"]
+    assert json.loads((tmp_path / "out/steps.json").read_text())["steps"] == {
+        "first": 1,
+        "second": 3,
+    }
+    assert study_command(Config, stepped)([*config, "--set", "number=2"]) == 1
+    assert "a run of another config" in capsys.readouterr().err
 
 
 def test_cells_by_a_format() -> None:

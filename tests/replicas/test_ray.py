@@ -17,7 +17,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from experiments.faults.chaos.server import free_port
+from experiments.faults.server import free_port
 from tests.watched import Watched
 
 ROOT = Path(__file__).parents[2]

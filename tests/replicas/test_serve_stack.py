@@ -12,7 +12,7 @@ import pytest
 from autoj_reward.client.client import RewardClient
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Judgement
-from experiments.faults.chaos.server import free_port
+from experiments.faults.server import free_port
 from tests.replicas.scripted import candidates, judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from autoj_reward.errors import EXTRAS
-from experiments.faults.chaos.server import free_port
+from experiments.faults.server import free_port
 from requirements import install
 from tests.service.test_service_life import running, written
 

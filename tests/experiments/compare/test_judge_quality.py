@@ -11,18 +11,13 @@ import yaml
 from autoj_reward.config import load_config
 from autoj_reward.data.labelled import Rated
 from autoj_reward.evaluate.statistics import Draws
-from autoj_reward.formats.schema import load_format
 from autoj_reward.journal import Journal
-from autoj_reward.types import Verdict
-from experiments.compare.judge_quality.__main__ import main, study
-from experiments.compare.judge_quality.config import JudgeQualityConfig
-from experiments.compare.judge_quality.parts import comparisons, paired
-from experiments.compare.panel import Material, read_material
+from experiments.compare.judge_quality import main, study
+from experiments.compare.panel import PARTS, JudgeQualityConfig, Material, read_material
+from experiments.compare.ratings import comparisons, paired
 from experiments.study import Study
 
 ROOT = Path(__file__).parents[3]
-FORMAT = load_format("autoj-en")
-LABELS = {"first": Verdict.FIRST, "second": Verdict.SECOND, "tie": Verdict.TIE}
 
 
 def write_rows(path: Path, rows: list[Any]) -> None:
@@ -36,13 +31,6 @@ def response(n: int) -> str:
 RATED = [
     {"query": f"query {n}", "response": response(n), "rating": 1 + n * 7 % 10} for n in range(20)
 ]
-PAIRS = [
-    {"query": f"p{n}", "response_1": "long" * (1 + n % 3), "response_2": "long" * 2, "label": n % 3}
-    for n in range(12)
-]
-VALIDATION = [
-    {"query": f"v{n}", "response_1": "x" * n, "response_2": "yy", "label": n % 3} for n in range(10)
-]
 RIGHT = {row["response"]: row["rating"] for row in RATED}
 
 
@@ -51,19 +39,15 @@ class Quality:
 
     def __init__(self, folder: Path, rated: list[Any] = RATED, **config: Any) -> None:
         write_rows(folder / "rated.jsonl", rated)
-        write_rows(folder / "compared.jsonl", VALIDATION)
-        write_rows(folder / "eval_p.jsonl", PAIRS)
         self.output, self.log = folder / "out", folder / "log.jsonl"
         script = {"log": str(self.log), "ratings": RIGHT}
         data = {
             "folder": str(folder),
             "rated": ["rated.jsonl"],
-            "compared": ["compared.jsonl"],
             "held_out": 0.5,
         }
         made = {
             "data": data,
-            "eval_p": "eval_p.jsonl",
             "output": str(self.output),
             "judge": {"kind": "fake", "script": script},
             "base": {"kind": "fake", "model": "base", "script": script | {"ratings": {}}},
@@ -85,17 +69,11 @@ class Quality:
         return [json.loads(line) for line in lines]
 
 
-def test_the_config_of_the_repository_loads(tmp_path: Path) -> None:
-    path = ROOT / "configs/experiments/judge_quality.yaml"
-    config = load_config(JudgeQualityConfig, path)
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert config.data.rated == tuple(given["data"]["rated"])
-    assert config.base is not None
-    assert given["judge"].items() <= config.judge.model_dump().items()
-    assert given["base"].items() <= config.base.model_dump().items()
+def test_the_config_of_the_repository_has_every_part() -> None:
+    config = load_config(JudgeQualityConfig, ROOT / "configs/experiments/judge_quality.yaml")
+    assert config.wanted(None) == PARTS
     judges = config.judges
-    assert set(judges) == {"greedy", "direct", "base"}
-    assert not judges["direct"].critique and judges["base"].critique
+    assert not judges["direct"].critique and judges["base"].critique and judges["greedy"].critique
 
 
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,12 +85,12 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     rows = found["rows"]
     assert rows["rated"] + rows["training"] == 20
     assert 2 <= rows["rated"] <= 18
-    assert rows["left_out"] == []
+    assert found["left_out"] == []
 
     single = parts["single"]
     # The script gives every response its reference rating.
     assert (single["rating"]["spearman"]["value"], single["rating"]["mae"]["value"]) == (1, 0)
-    assert single["rating"]["pearson"]["n"] == rows["rated"] == single["rows"]
+    assert single["rating"]["pearson"]["n"] == rows["rated"]
     assert (single["parsed"]["value"], single["outcomes"]) == (1, {"ok": rows["rated"]})
     assert single["health"]["n"] == rows["rated"]
     assert "parsed" not in parts["single_direct"]
@@ -141,18 +119,6 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert set(found["versions"]) >= {"numpy", "scipy", "scikit-learn"}
     assert found["machine"]["cores"] >= 1
     assert str(tmp_path) not in page.replace(found["command"], "")
-
-
-def test_every_estimate_has_an_interval_and_n(tmp_path: Path) -> None:
-    quality = Quality(tmp_path)
-    assert quality.run("--parts", "single") == 0
-    parts = quality.json()["parts"]
-    for figure in (
-        *parts["single"]["expected"].values(),
-        parts["single"]["parsed"],
-    ):
-        assert figure["low"] <= figure["value"] <= figure["high"]
-        assert figure["n"] > 1
 
 
 def test_the_same_command_again_judges_nothing(tmp_path: Path) -> None:
@@ -201,20 +167,16 @@ def test_a_limit_takes_rows_of_each_file_and_side(tmp_path: Path) -> None:
     assert len(quality.judged()) == 3
 
 
-def test_queries_that_measure_are_neither_fitted_nor_searched_on(tmp_path: Path) -> None:
+def test_queries_that_measure_are_not_fitted_on(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
-    write_rows(tmp_path / "eval_p.jsonl", [PAIRS[0] | {"query": r["query"]} for r in RATED[:8]])
-    write_rows(tmp_path / "more.jsonl", [PAIRS[0] | {"query": r["query"]} for r in VALIDATION])
-    config = load_config(JudgeQualityConfig, quality.config)
-    before, _ = read_material(config, FORMAT)
-    found, _ = read_material(
-        load_config(JudgeQualityConfig, quality.config, ["data.exclude=[more.jsonl]"]), FORMAT
-    )
+    pair = {"response_1": "a", "response_2": "b", "label": 0}
+    write_rows(tmp_path / "more.jsonl", [pair | {"query": r["query"]} for r in RATED[:8]])
+    before, _ = read_material(load_config(JudgeQualityConfig, quality.config))
+    barred = load_config(JudgeQualityConfig, quality.config, ["data.exclude=[more.jsonl]"])
+    found, _ = read_material(barred)
     seen = {row.query for row in found.training}
     assert seen == {row["query"] for row in RATED[8:]} - {row.query for row in found.rated}
     assert found.rated == before.rated
-    assert len(found.pairs) == 8
-    assert before.validation and not found.validation
 
 
 def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -226,15 +188,16 @@ def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> Non
     single = quality.json()["parts"]["single"]
     lost = sum(row["held"] for row in split(quality) if row["response"] in fail)
     assert lost > 0
+    held = quality.json()["rows"]["rated"]
     assert single["abstained"] == lost
-    assert single["rating"]["spearman"]["n"] == single["rows"] - lost
+    assert single["rating"]["spearman"]["n"] == held - lost
     assert single["rating"]["spearman"]["value"] == 1
-    assert single["parsed"]["n"] == single["rows"]
-    assert single["parsed"]["value"] == pytest.approx(1 - lost / single["rows"])
+    assert single["parsed"]["n"] == held
+    assert single["parsed"]["value"] == pytest.approx(1 - lost / held)
 
 
 def split(quality: Quality) -> list[dict[str, Any]]:
-    material, _ = read_material(load_config(JudgeQualityConfig, quality.config), FORMAT)
+    material, _ = read_material(load_config(JudgeQualityConfig, quality.config))
     held = {row.line for row in material.rated}
     return [row | {"held": n in held} for n, row in enumerate(RATED, 1)]
 
@@ -246,7 +209,7 @@ def test_forced_ratings_count_as_ratings_and_not_as_parsed(tmp_path: Path) -> No
     assert quality.run("--parts", "single", *more) == 0
     single = quality.json()["parts"]["single"]
     assert (single["parsed"]["value"], single["abstained"]) == (0, 0)
-    assert single["outcomes"] == {"ok": single["rows"]}
+    assert single["outcomes"] == {"ok": quality.json()["rows"]["rated"]}
 
 
 def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,36 +217,10 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
     assert quality.run("--parts", "single") == 0
     shown = "".join(capsys.readouterr())
     assert f"left out {tmp_path / 'rated.jsonl'}:21: " in shown
-    left_out = quality.json()["rows"]["left_out"]
+    left_out = quality.json()["left_out"]
     assert [(row["line"], row["field"]) for row in left_out] == [(21, ""), (22, "rating")]
     assert [row["file"] for row in left_out] == ["rated.jsonl"] * 2
     assert "2 malformed rows left out" in shown
-
-
-@pytest.mark.parametrize(
-    ("config", "parts", "message"),
-    [
-        pytest.param({}, "single,bogus", "--parts bogus: this config has", id="unknown"),
-        pytest.param({"base": None}, "base", "--parts base", id="no base"),
-    ],
-)
-def test_parts_that_the_config_lacks(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    config: dict[str, Any],
-    parts: str,
-    message: str,
-) -> None:
-    quality = Quality(tmp_path, **config)
-    assert quality.run("--parts", parts) == 1
-    assert message in capsys.readouterr().err
-    assert quality.judged() == []
-
-
-def test_a_config_without_them_runs_the_others(tmp_path: Path) -> None:
-    quality = Quality(tmp_path, base=None, eval_p=None)
-    assert quality.run() == 0
-    assert list(quality.json()["parts"]) == ["single", "single_direct", "rivals"]
 
 
 def test_no_held_out_rows_is_an_error_before_judging(

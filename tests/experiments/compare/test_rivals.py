@@ -12,15 +12,15 @@ import yaml
 from transformers import LlamaForCausalLM
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.data.labelled import Compared, Rated
+from autoj_reward.data.labelled import Rated
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import spearman
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.types import JudgeInput
 from experiments.compare import rivals
-from experiments.compare.judge_quality.__main__ import main
+from experiments.compare.judge_quality import main
 from tests.tiny import llama, saved
 from tests.tokenizers import qwen
 
@@ -32,22 +32,13 @@ def rated(rows: Sequence[tuple[str, float]], queries: int = 1000) -> list[Rated]
     ]
 
 
-def compared(*rows: tuple[str, str, Verdict]) -> list[Compared]:
-    return [Compared("c.jsonl", n, "q", (a, b), label) for n, (a, b, label) in enumerate(rows)]
-
-
 WORDS = ("terrible", "poor", "fair", "good", "superb")
 TRAINING = rated([(f"a {WORDS[n % 5]} answer of kind {n}", 1 + n % 5 * 2) for n in range(40)])
 TEST = rated([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORDS)])
 
 
-def test_length_and_constant() -> None:
-    assert rivals.length(rated([("abc", 1), ("", 2), ("ä\n", 3)])).values == (3, 0, 2)
-    assert rivals.constant(rated([("x", 2), ("y", 5)]), TEST).values == (3.5,) * 5
-
-
 def test_tfidf_learns_words_from_the_training_rows() -> None:
-    found = rivals.tfidf(TRAINING, TEST)
+    found = rivals.tfidf_rival(TRAINING, TEST)
     assert spearman(found.values, [row.rating for row in TEST]) == pytest.approx(1)
     assert found.alpha in rivals.ALPHAS
     assert found.layer is None
@@ -55,31 +46,14 @@ def test_tfidf_learns_words_from_the_training_rows() -> None:
 
 def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
     others = rated([(row.response, 11 - row.rating) for row in TEST])
-    assert rivals.tfidf(TRAINING, others).values == rivals.tfidf(TRAINING, TEST).values
-
-
-def test_tfidf_reads_pairs_of_words() -> None:
-    # The same words in each; only their order tells.
-    training = rated([("not bad good", 8.0), ("not good bad", 2.0)] * 10)
-    good, bad = rivals.tfidf(training, rated([("not bad good", 8), ("not good bad", 2)])).values
-    assert good > bad + 2
-
-
-def test_noise_is_fitted_strongly_regularised() -> None:
-    rng = np.random.default_rng(0)
-    noise = rated(
-        [(f"w{rng.integers(9)} w{rng.integers(9)}", float(r)) for r in rng.normal(size=60)]
-    )
-    found = rivals.tfidf(noise, noise)
-    assert found.alpha is not None and found.alpha >= 10
-    assert np.ptp(found.values) < 1
+    assert rivals.tfidf_rival(TRAINING, others).values == rivals.tfidf_rival(TRAINING, TEST).values
 
 
 @pytest.mark.parametrize("queries", [0, 1])
 def test_fitting_needs_two_queries(queries: int) -> None:
     training = rated([("a", 1.0), ("b", 2.0)], queries=1)[: 2 * queries]
     with pytest.raises(InputError, match=f"{2 * queries} training rows of {queries} queries"):
-        rivals.tfidf(training, TEST)
+        rivals.tfidf_rival(training, TEST)
 
 
 def test_rows_of_a_query_stay_on_one_side() -> None:
@@ -88,8 +62,8 @@ def test_rows_of_a_query_stay_on_one_side() -> None:
     drawn = [(" ".join(rng.choice(list("abcdefghij"), 4)), float(rng.normal())) for _ in range(20)]
     rows = [drawn[n // 4] for n in range(80)]
     grouped = [Rated("r", n, f"q{n // 4}", text, value) for n, (text, value) in enumerate(rows)]
-    assert (rivals.tfidf(rated(rows), TEST).alpha or 0) < 1
-    assert (rivals.tfidf(grouped, TEST).alpha or 0) >= 10
+    assert (rivals.tfidf_rival(rated(rows), TEST).alpha or 0) < 1
+    assert (rivals.tfidf_rival(grouped, TEST).alpha or 0) >= 10
 
 
 # The probe.
@@ -103,18 +77,9 @@ def test_the_probe_takes_the_layer_that_tells() -> None:
     states = rng.normal(size=(100, 4, 3)).astype(np.float32)
     states[:, 2, 1] += 5 * ratings
     states[80:, 3, 0] = ratings[80:]  # a layer that tells only of the rows to be measured
-    found = rivals.probe(training, rows, states, [1, 2, 3])
+    found = rivals.probe_rival(training, rows, states, [1, 2, 3])
     assert found.layer == 2
     assert (spearman(found.values, ratings[80:]) or 0) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("layers", "chosen"), [([0, 1], {0, 1}), ([1, 6, 9], {1}), ([6, 9], {0, 1, 2})], ids=str
-)
-def test_the_probe_considers_the_layers_that_there_are(layers: list[int], chosen: set[int]) -> None:
-    rows = rated([("x", float(n)) for n in range(6)])
-    states = np.random.default_rng(0).normal(size=(12, 3, 2)).astype(np.float32)
-    assert rivals.probe(rows, rows, states, layers).layer in chosen
 
 
 @pytest.fixture(scope="module")

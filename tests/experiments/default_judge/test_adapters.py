@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from autoj_reward.errors import InputError
-from experiments.default_judge.adapters import WEIGHTS, average, factors
+from experiments.default_judge.pooling_head import WEIGHTS, average, factors
 
 
 def adapter(folder: Path, **weights: list[float]) -> Path:

@@ -64,7 +64,7 @@ def test_what_fails_is_tried_again_and_what_came_before_is_not(
             fails.remove(name)
             raise EngineError("the training of 'brief' failed")
 
-    monkeypatch.setattr(recipe, "train", train)
+    monkeypatch.setattr(recipe, "run_training", train)
     named = "ratings,brief,own,ranking,scalar"
     assert run(config, "--parts", named) == 1
     assert "the training of 'brief' failed" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from autoj_reward.data.labelled import JudgeData, Rated, is_held_out, read_rated
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import JudgeInput, Judgement, Outcome
-from experiments.default_judge.own_critiques import OwnCritiquesConfig, choose, write_critiques
+from experiments.default_judge.made_rows import OwnCritiquesConfig, choose_critique, write_critiques
 from tests.judgements import rated
 
 FORMAT = load_format("autoj-en")
@@ -24,7 +24,7 @@ def judged(text: str, value: float, expected: float | None = None, **more: Any) 
 
 
 def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None:
-    found = choose(
+    found = choose_critique(
         ROW,
         [
             judged("Far. Rating: [[6]]", 6.0, 5.5),
@@ -51,7 +51,7 @@ def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None
     ],
 )
 def test_no_critique_is_better_than_a_bad_one(judgement: Judgement) -> None:
-    assert choose(ROW, [judgement], FORMAT, tolerance=2) is None
+    assert choose_critique(ROW, [judgement], FORMAT, tolerance=2) is None
 
 
 async def test_rows_that_may_be_trained_on_are_asked_and_written(tmp_path: Path) -> None:

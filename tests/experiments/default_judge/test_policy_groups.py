@@ -12,12 +12,12 @@ from autoj_reward.data.graded import GRADER, Graded, GradedData, GradedOutput
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.journal import Sampled
 from autoj_reward.training.groups import WORSE
-from experiments.compare.ablation.checkers import KINDS, Checkable, checks_of, read_checkable
-from experiments.default_judge.policy_groups import (
+from experiments.compare.checkers import KINDS, Checkable, checks_of, read_checkable
+from experiments.default_judge.made_rows import (
     LOWEST,
     PolicyGroupsConfig,
-    below,
-    spread,
+    group_below,
+    spread_group,
     write_groups,
 )
 
@@ -40,7 +40,7 @@ def test_the_made_questions_are_checkable_and_not_those_that_measure() -> None:
 
 
 def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
-    group = spread(ROW, said("7", "seven", "It is 8", "Is it 7?", "7", "It is 6"), 3)
+    group = spread_group(ROW, said("7", "seven", "It is 8", "Is it 7?", "7", "It is 6"), 3)
     assert group
     assert group["query"] == "3 + 4?"
     assert group["responses"][0] == "seven" and group["scores"][0] == LOWEST
@@ -55,17 +55,19 @@ def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
     ],
 )
 def test_no_group_without_an_order(responses: tuple[str, ...]) -> None:
-    assert spread(ROW, said(*responses), 3) is None
+    assert spread_group(ROW, said(*responses), 3) is None
 
 
 def test_the_policys_response_is_below_the_systems() -> None:
     outputs = tuple(GradedOutput(f"s{n}", f"Text {n}.", -float(n)) for n in range(5))
-    group = below(Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0))
+    group = group_below(Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0))
     assert group
     assert group["responses"][-1] == "So so."
     assert group["scores"][-1] == min(group["scores"][:-1]) - WORSE
-    assert below(Graded("f", 1, "Why?", outputs[:2]), said("So."), 4, random.Random(0)) is None
-    assert below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
+    assert (
+        group_below(Graded("f", 1, "Why?", outputs[:2]), said("So."), 4, random.Random(0)) is None
+    )
+    assert group_below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
 
 
 async def test_groups_of_both_kinds_are_written(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ async def test_groups_of_both_kinds_are_written(tmp_path: Path) -> None:
             own = {"annotator": GRADER, "instruction": "Q", "second": f"s{n}", "preference": 0.1}
             preferences.write(json.dumps(own) + "\n")
     with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
-        outputs = {f"s{n}": f"GradedOutput {n}." for n in range(3)}
+        outputs = {f"s{n}": f"Output {n}." for n in range(3)}
         texts.write(json.dumps({"instruction": "Q", "outputs": outputs}) + "\n")
     # The scripted policy's answer k has 4 + k words and a slash.
     words = QUESTION | {"checks": [{"kind": "words", "low": 4, "high": 4}]}

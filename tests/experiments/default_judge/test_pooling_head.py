@@ -111,7 +111,7 @@ def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
     rows = [
         Rated("r", n, f"query {n % 40}", "", float(state @ truth)) for n, state in enumerate(states)
     ]
-    weights, alpha = pooling_head.fit(states, rows, [1.0] * 400)
+    weights, alpha = pooling_head.fit_pooling(states, rows, [1.0] * 400)
     blind = truth - truth.mean()
     assert np.corrcoef(weights, blind)[0, 1] > 0.99 and alpha <= 100
     assert weights @ states.mean(0) == pytest.approx(0, abs=1e-4)

@@ -13,24 +13,21 @@ from autoj_reward.data.labelled import JudgeData
 from autoj_reward.errors import InputError
 from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.models.scenarios import LinearClassifier
-from experiments.default_judge.scenario_data import (
+from experiments.default_judge.scenarios import (
     Labelled,
     ScenarioRows,
-    read_labelled,
-    split,
-    without,
-)
-from experiments.default_judge.scenarios import (
     ScenariosConfig,
     accuracy,
     calibrate,
     calibration_error,
-    fit,
+    fit_classifier,
     folds,
     macro_f1,
-    make_features,
+    read_labelled,
+    split_rows,
     threshold,
-    train,
+    train_classifier,
+    without,
 )
 
 KNOWN = load_scenarios()
@@ -85,7 +82,7 @@ def test_measured_queries_are_not_trained_on() -> None:
 
 
 def test_the_split_takes_its_share_of_every_scenario() -> None:
-    parts = split([*ROWS, Labelled(99, "alone", "others")], 0.2)
+    parts = split_rows([*ROWS, Labelled(99, "alone", "others")], 0.2)
     held = [row.scenario for row in parts.validation]
     assert {name: held.count(name) for name in set(held)} == {
         "planning": 2,
@@ -93,7 +90,7 @@ def test_the_split_takes_its_share_of_every_scenario() -> None:
         "chitchat": 1,
     }
     assert len(parts.training) == 27 - 5
-    assert split(ROWS, 0.2) == split(ROWS, 0.2)
+    assert split_rows(ROWS, 0.2) == split_rows(ROWS, 0.2)
 
 
 def test_folds_spread_every_scenario() -> None:
@@ -107,17 +104,10 @@ def test_folds_spread_every_scenario() -> None:
 
 def test_a_classifier_learns_what_can_be_learned() -> None:
     config = ScenariosConfig(rows=ScenarioRows(training="x"), strengths=(1.0,), folds=3)
-    fitted = fit(ROWS, config)
+    fitted = fit_classifier(ROWS, config)
     assert fitted.cross_validated == {1.0: 1.0}
     queries = ["plan a party number 77 please", "sort this list number 78 please"]
     assert [c.best for c in fitted.classifier.classify(queries)] == ["planning", "ranking"]
-
-
-def test_the_strongest_terms_are_kept() -> None:
-    features = make_features(ROWS, 6)
-    assert len(features.terms) == 6
-    assert "number" not in features.terms
-    assert set(make_features(ROWS, 1000).terms) > set(features.terms)
 
 
 def test_calibration_and_threshold() -> None:
@@ -162,7 +152,7 @@ def test_a_classifier_is_trained_saved_and_measured(tmp_path: Path) -> None:
     (tmp_path / "measure.jsonl").write_text(json.dumps(pair) + "\n")
     files = ScenarioRows(training="train.jsonl", measure="measure.jsonl")
     config = ScenariosConfig(rows=files, strengths=(1.0,), bootstrap=20)
-    said = train(config, JudgeData(folder=tmp_path), tmp_path / "out")
+    said = train_classifier(config, JudgeData(folder=tmp_path), tmp_path / "out")
     assert "held out, 5 rows: accuracy 1.000 [1.000, 1.000], macro-F1 1.000" in said
     assert "measured besides, 1 rows: accuracy 1.000" in said
     assert LinearClassifier.load(tmp_path / "out").labels == ("chitchat", "planning", "ranking")

@@ -15,9 +15,9 @@ from autoj_reward.formats.render import Prompt, render
 from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
-from experiments.faults.attacks import FAMILIES, attacks
+from experiments.faults.attacks import make_attacks
 
-ATTACKS = attacks()
+ATTACKS = make_attacks()
 FORMATS = ("autoj-en", "autoj-zh", "general", "prometheus2")
 PLAIN = "An honest answer."
 # A verdict of its own is read without label probabilities too, and nothing else asks for them.
@@ -83,7 +83,7 @@ async def judged(fmt: JudgeFormat, critique: str, mind: bool, item: JudgeInput) 
 def test_there_are_enough_of_enough_families() -> None:
     counts = Counter(attack.family for attack in ATTACKS)
     assert len(ATTACKS) >= 200 and len(counts) >= 10
-    assert set(counts) == set(FAMILIES) and min(counts.values()) >= 10
+    assert min(counts.values()) >= 10
     assert len({(a.query, a.response) for a in ATTACKS}) == len(ATTACKS)
     assert all(attack.response != attack.plain for attack in ATTACKS)
 

@@ -46,7 +46,7 @@ def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:
     )
     config = given(tmp_path, good=writing, counted=counting.format("1"), bad="raise SystemExit(3)")
     text = study(run_of(config))
-    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["measured"]
+    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["steps"]
     assert found["good"]["result"] == {"rows": [{"per_minute": 7}]}
     assert [found[name]["ok"] for name in ("good", "counted", "bad")] == [True, True, False]
     assert "left: bad; the same command goes on" in text
@@ -59,8 +59,8 @@ def test_a_part_is_cut_off_when_the_time_is_up(tmp_path: Path) -> None:
     config = given(tmp_path, slow=slow, more="")
     config = config.model_copy(update={"minutes": 0.01})
     text = study(run_of(config))
-    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["measured"]
-    assert list(found) == ["slow"] and not found["slow"]["ok"]
+    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["steps"]
+    assert not found["slow"]["ok"] and "not begun" in found["more"]["said"]
     assert "cut off: the time was up" in found["slow"]["said"] and "left: slow, more" in text
 
 
@@ -92,9 +92,7 @@ def test_a_tiny_shape_is_judged_by_the_bare_engine_and_by_the_service(
 ) -> None:
     shape = tmp_path / "shape"
     shape.mkdir()
-    (shape / "config.json").write_text(
-        json.dumps(TINY | {"head_dim": 32, "vocab_size": 49152}), encoding="utf-8"
-    )
+    (shape / "config.json").write_text(json.dumps(TINY | {"head_dim": 32}), encoding="utf-8")
     config = {
         "output": str(tmp_path / "run"), "model": str(shape), "critique": 6, "queries": 1,
         "candidates": 3, "max_model_len": 1024, "kv_cache_gib": 0.25,

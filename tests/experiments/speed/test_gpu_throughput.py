@@ -14,24 +14,19 @@ import yaml
 from autoj_reward.capacity.memory import find_shape, shape_of
 from autoj_reward.capacity.roofline import READS, Lengths
 from autoj_reward.config import check
-from autoj_reward.errors import ConfigError, EngineError
+from autoj_reward.errors import EngineError
 from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import (
     GpuThroughputConfig,
-    arguments,
-    before,
-    main,
-    measure,
-    study,
-)
-from experiments.speed.random_judge import (
     Prompts,
     common_prefix,
+    main,
     make_prompts,
+    measure_variant,
     output_lengths,
+    throughput_arguments,
     write_shape,
 )
-from experiments.study import Study
 from tests.experiments.speed.shape import TINY
 
 H100 = Device("cuda", 79.6, (9, 0))
@@ -50,7 +45,6 @@ def config(tmp_path: Path, **changes: Any) -> GpuThroughputConfig:
         "model": str(shape),
         "lengths": LENGTHS,
         "queries": 2,
-        "device": "cpu",
         "machine": PEAKS,
         "variants": {"plain": plain},
     }
@@ -103,7 +97,7 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
     fast = {"weights": "fp8", "kv": "fp8", "max_sequences": 1024, "memory_share": 0.8}
     data = {"output": "runs/x", "variants": {"fast": fast, "bf16": {"sharing": False}}}
     given = check(GpuThroughputConfig, data, "test")
-    found = arguments(given, given.variants["fast"], tmp_path, H100)
+    found = throughput_arguments(given, given.variants["fast"], tmp_path, H100)
     expected = {
         "load_format": "dummy", "dtype": "bfloat16", "quantization": "fp8_per_tensor",
         "kv_cache_dtype": "fp8",
@@ -112,7 +106,7 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
     assert {key: found[key] for key in expected} == expected
     longest = 130 + 350 + max(output_lengths(10_000, 330, seed=0)) + READS
     assert found["max_model_len"] >= longest
-    plain = arguments(given, given.variants["bf16"], tmp_path, H100)
+    plain = throughput_arguments(given, given.variants["bf16"], tmp_path, H100)
     assert plain["quantization"] is None and "kv_cache_dtype" not in plain
     assert plain["enable_prefix_caching"] is False
 
@@ -129,26 +123,6 @@ def test_without_a_gpu_it_says_what_it_needs(
     said = capsys.readouterr().err
     assert "no GPU here: llama-2-13b needs an NVIDIA GPU" in said and "40 GB" in said
     assert not (tmp_path / "run").exists()
-
-
-def test_a_cpu_needs_its_peaks(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="device cpu needs `machine`"):
-        study(Study(config(tmp_path, machine=None)))
-
-
-def test_an_earlier_run_counts_only_if_it_was_the_same(tmp_path: Path) -> None:
-    given = config(tmp_path)
-    assert given.machine
-    given.output.mkdir()
-    found = before(given, given.machine)
-    serving = given.variants["plain"].model_dump(mode="json")
-    kept = {"variant": "plain", "serving": serving}
-    gone = {"variant": "plain", "serving": serving | {"kv": "fp8"}}
-    path = given.output / "throughput.json"
-    path.write_text(json.dumps(found | {"rows": [kept, gone]}), encoding="utf-8")
-    assert before(given, given.machine)["rows"] == [kept]
-    with pytest.raises(ConfigError, match="other settings"):
-        before(config(tmp_path, seed=1), given.machine)
 
 
 class Model:
@@ -177,11 +151,11 @@ def measured_by(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Rows of a variant, with this model in vLLM's place."""
     vllm = SimpleNamespace(LLM=lambda **_: model, SamplingParams=dict)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
-    monkeypatch.setattr("experiments.speed.throughput.bare.WAIT_S", 0)
+    monkeypatch.setattr("experiments.speed.bare.WAIT_S", 0)
     given, prompts = config(tmp_path), Prompts([[1, 2, 3], [1, 2, 4]], 2)
     assert given.machine
     shape = shape_of(TINY, "tiny")
-    return measure(given, given.variants["plain"], shape, given.machine, tmp_path, prompts)
+    return measure_variant(given, given.variants["plain"], shape, given.machine, tmp_path, prompts)
 
 
 def test_each_work_begins_with_an_empty_cache(
@@ -211,7 +185,7 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     written = given.output / "throughput.json"
-    rows = json.loads(written.read_text())["rows"]
+    rows = json.loads(written.read_text())["steps"]["plain"]
     assert [row["work"] for row in rows] == ["rating only", "with critique"]
     for row, tokens in zip(
         rows, (READS * 6, sum(output_lengths(6, 12, 0)) + READS * 6), strict=True
@@ -221,5 +195,5 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
         assert 0 < row["share"] == pytest.approx(row["per_minute"] / row["roofline"])
     again = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert again.returncode == 0, again.stderr
-    assert json.loads(written.read_text())["rows"] == rows
+    assert json.loads(written.read_text())["steps"]["plain"] == rows
     assert "| plain | with critique |" in (given.output / "throughput.md").read_text()

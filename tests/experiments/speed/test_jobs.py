@@ -8,20 +8,13 @@ from pathlib import Path
 
 def test_the_figures_of_jobs_by_size(tmp_path: Path) -> None:
     config = tmp_path / "job_speed.yaml"
-    config.write_text(
-        f"output: {tmp_path / 'out'}\nqueries: [5]\ncandidates: 3\nwords: 4\nevaluated: [3]\n"
-    )
+    config.write_text(f"output: {tmp_path / 'out'}\nqueries: [5]\ncandidates: 3\nwords: 4\n")
     # A child's peak counts that of the process it came of, and this one may hold gigabytes.
     study = [sys.executable, "-m", "experiments.speed.jobs", "--config", str(config)]
     subprocess.run(study, check=True, capture_output=True)
     told = json.loads((tmp_path / "out" / "jobs.json").read_text())
     found = told["jobs"]
-    assert [(one["task"], one["rows"]) for one in told["evaluated"]] == [
-        ("eval-p", 3),
-        ("eval-c", 3),
-        ("eval-r", 3),
-    ]
     assert [job["queries"] for job in found] == [5]
     for job in found:
-        assert 20 < job["peak_mb"] < 500 and job["cpu_us"] > 0 and job["comparisons"] == 0
+        assert 20 < job["peak_mb"] < 500 and job["cpu_us"] > 0
     assert "| 5 |" in (tmp_path / "out" / "jobs.md").read_text()

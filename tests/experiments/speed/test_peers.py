@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import EngineError
-from experiments.speed.peers import asker
-from experiments.speed.peers.__main__ import figures, main
-from experiments.speed.peers.asker import PEERS, Work
-from experiments.speed.peers.endpoint import EXPECTED, endpoint
+from experiments.speed import asker
+from experiments.speed.asker import PEERS, PeerWork
+from experiments.speed.endpoint import EXPECTED, endpoint
+from experiments.speed.peers import main, peer_figures
 
 
 def row(peer: str, cpu_s: float, wall_s: float) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def row(peer: str, cpu_s: float, wall_s: float) -> dict[str, Any]:
 
 
 def test_ratios_are_of_the_same_round() -> None:
-    ours, plain = figures(
+    ours, plain = peer_figures(
         [
             row("autoj-reward", 1, 2),
             row("AsyncOpenAI", 4, 2),
@@ -43,8 +43,6 @@ def test_every_peer_reads_what_the_endpoint_says(tmp_path: Path) -> None:
         (peer, top) for peer in PEERS for top in (0, 20)
     }
     assert all(run["cpu_s"] > 0 for run in found["rounds"])
-    without, five, twenty = (answer["bytes"] for answer in found["answers"])
-    assert without < five < twenty
     assert "| AsyncOpenAI |" in (tmp_path / "out/peers.md").read_text(encoding="utf-8")
 
 
@@ -53,9 +51,9 @@ async def test_a_reading_that_is_not_the_endpoints_is_an_error(
     peer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with endpoint(0.0) as address:
-        work = Work(address, judgements=2, in_flight=2, top=20)
-        assert (await asker.measure(peer, work))["cpu_s"] > 0
+        work = PeerWork(address, judgements=2, in_flight=2, top=20)
+        assert (await asker.measure_peer(peer, work))["cpu_s"] > 0
         monkeypatch.setattr(asker, "EXPECTED", EXPECTED + 0.01)
         with pytest.raises(EngineError, match="not the endpoint's"):
-            await asker.measure(peer, work)
-        await asker.measure(peer, replace(work, top=0))
+            await asker.measure_peer(peer, work)
+        await asker.measure_peer(peer, replace(work, top=0))

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,19 +19,23 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.io.files import to_plain
 from autoj_reward.types import Candidate, Usage
-from experiments.speed.throughput import sides
-from experiments.speed.throughput.__main__ import main
-from experiments.speed.throughput.bare import BareEngine, own_text, slot_of, used
-from experiments.speed.throughput.config import ThroughputConfig
-from experiments.speed.throughput.sides import over_http
-from experiments.speed.throughput.tables import against, render, told
-from experiments.speed.throughput.work import (
+from experiments.speed.bare import BareEngine, empty_cache, own_text, slot_of, used
+from experiments.speed.throughput import (
+    ThroughputConfig,
+    markdown,
+    measure_prefix,
+    over_http,
+    summed,
+)
+from experiments.speed.work import (
     WARM_UP,
     Side,
-    Spent,
+    SideRound,
     alternate,
     by_client,
-    candidates,
+    made_candidates,
+    ratio_by_round,
+    turns,
 )
 from experiments.study import Study
 
@@ -42,9 +43,9 @@ ROOT = Path(__file__).parents[3]
 FAKE = JudgeConfig(kind="fake")
 
 
-def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> Spent:
+def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> SideRound:
     usage = Usage(10 * judgements, 5 * judgements, 2 * judgements)
-    return Spent(seconds, judgements, judgements - 1, usage, critiques_s)
+    return SideRound(seconds, judgements, judgements - 1, usage, critiques_s)
 
 
 def result(**parts: Any) -> dict[str, Any]:
@@ -57,49 +58,40 @@ def result(**parts: Any) -> dict[str, Any]:
 
 
 def test_every_candidate_is_new_and_every_mark_is_other_work() -> None:
-    one, other = candidates("1a", 5, 8), candidates("1b", 5, 8)
+    one, other = made_candidates("1a", 5, 8), made_candidates("1b", 5, 8)
     assert len(one) == len(set(one)) == 40
     assert len({c.query for c in one}) == 5
     assert not {c.query for c in one} & {c.query for c in other}
     assert [c.response for c in one] == [c.response for c in other]
-    assert one == candidates("1a", 5, 8)
-
-
-@pytest.mark.parametrize(("words", "long"), [(0, 14), (3, 14), (14, 14), (30, 30), (450, 450)])
-def test_a_query_is_as_long_as_told_and_never_shorter_than_its_question(
-    words: int, long: int
-) -> None:
-    [one] = candidates("1a", 1, 1, words)
-    assert len(one.query.split()) == long
+    assert one == made_candidates("1a", 5, 8)
 
 
 async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
     calls: list[tuple[str, list[Candidate]]] = []
 
     def side(name: str) -> Side:
-        async def judge(given: list[Candidate]) -> Spent:
+        async def judge(given: list[Candidate]) -> SideRound:
             calls.append((name, given))
             return spent(1.0, len(given))
 
         return judge
 
-    steps: list[None] = []
-    found = await alternate(
-        {name: side(name) for name in "xyz"},
-        3,
-        lambda mark: candidates(mark, 1, 6),
-        lambda: steps.append(None),
-    )
+    sides = {name: side(name) for name in "xyz"}
+    found = await alternate(sides, 3, lambda mark: made_candidates(mark, 1, 6))
     assert "".join(name for name, _ in calls) == "xyz" + "xyz" + "yzx" + "zxy"
     assert [len(given) for _, given in calls] == [WARM_UP] * 3 + [6] * 9
     queries = [given[0].query for _, given in calls]
     assert len(set(queries)) == len(queries)
     assert {name: len(rounds) for name, rounds in found.items()} == {"x": 3, "y": 3, "z": 3}
-    assert len(steps) == 9
+
+
+def test_ratios_are_medians_over_the_rounds() -> None:
+    assert ratio_by_round([3, 4, 11], [2, 4, 10]) == 1.1  # of 1.5, 1, 1.1
+    assert [*turns("ab", 2)] == [(0, "a"), (0, "b"), (1, "b"), (1, "a")]
 
 
 async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
-    given = candidates("1a", 2, 8)
+    given = made_candidates("1a", 2, 8)
     async with open_judge(FAKE) as handle, over_http(handle) as http:
         found = [await by_client(client)(given) for client in (handle, http)]
         direct, remote = await handle.rate(given), await http.rate(given)
@@ -110,60 +102,24 @@ async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
     assert [j.rating for j in direct] == [j.rating for j in remote]
 
 
-async def test_the_http_server_is_gone_after_an_error() -> None:
-    async with open_judge(FAKE) as handle:
-        with pytest.raises(ValueError, match="stop"):
-            async with over_http(handle):
-                raise ValueError("stop")
-        assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+# --- figures and tables -------------------------------------------------------------------------
 
 
-# --- ratios and tables --------------------------------------------------------------------------
-
-
-def test_ratios_are_medians_over_the_rounds_and_by_judgement() -> None:
-    ceiling = [spent(2), spent(4), spent(10)]
-    assert against(ceiling, ceiling) == 1
-    assert against([spent(3), spent(4), spent(11)], ceiling) == 1.1  # of 1.5, 1, 1.1
-    assert against([spent(3, 2), spent(4, 2), spent(10, 2)], ceiling) == 2  # of 3, 2, 2
-
-
-def test_what_is_told_of_rounds() -> None:
-    found = told([spent(2), spent(8), spent(4)])
+def test_figures_of_rounds() -> None:
+    found = summed([spent(2), spent(8), spent(4)], [spent(1), spent(2), spent(4)])
     assert found == {
         "seconds": 4,
         "rounds_s": [2, 8, 4],
+        "ratio": 2,
         "judgements": 4,
-        "per_second": 1,
         "rated": 0.75,
         "tokens_in": 10,
         "hit_rate": 0.5,
         "tokens_out": 2,
     }
-
-
-def test_the_table_of_the_paths() -> None:
-    part = sides.paths(
-        {sides.CEILING: [spent(10), spent(20)], "service": [spent(20, 2), spent(40, 2)]}
-    )
-    assert [row["ratio"] for row in part["rows"]] == [1, 4]
-    text = render(result(paths=part))
-    assert "| service | 2 | 30.00 s (20.00, 40.00) | 0.08 | 4.000 | 10 | 0.50 | 2 | 0.50 |" in text
-    assert "Prefix" not in text
-
-
-@pytest.mark.parametrize(
-    ("gpus", "devices", "expected"),
-    [
-        pytest.param(0, "all cores, shared", 2, id="cores"),
-        pytest.param(1, "1 GPUs", 2, id="one GPU"),
-        pytest.param(8, "2 GPUs", 1, id="a GPU each"),
-    ],
-)
-def test_what_two_replicas_can_give(gpus: int, devices: str, expected: float) -> None:
-    one, two = sides.replicas({1: [spent(5), spent(5)], 2: [spent(9), spent(10)]}, gpus)
-    assert (one["ratio"], two["ratio"]) == (1, 1.9)
-    assert (two["devices"], two["expected"], one["expected"]) == (devices, expected, 1)
+    text = markdown(result(paths=[{"path": "service"} | found]))
+    row = "| service | 4 | 4.00 s (2.00, 8.00, 4.00) | 2.000 | 10 | 0.50 | 2 | 0.75 |"
+    assert row in text and "Prefix" not in text
 
 
 # --- the bare engine's logic --------------------------------------------------------------------
@@ -255,7 +211,7 @@ CRITIQUE = "Brief, but right.\nRating: [[7]]"
 
 async def test_the_bare_engine_asks_for_everything_at_once(smollm2: Any) -> None:
     bare, model = bare_engine(smollm2, CRITIQUE)
-    given = candidates("1a", 1, 5)
+    given = made_candidates("1a", 1, 5)
     whole = await bare.judge(given)
     assert model.calls == [5, 10]  # the critiques; two nodes of each slot, since "10" is two tokens
     written = len(bare.tokens.continuation(CRITIQUE))
@@ -268,31 +224,27 @@ async def test_the_bare_engine_asks_for_everything_at_once(smollm2: Any) -> None
     assert (alone.usage.tokens_out, alone.critiques_s) == (10, None)
 
 
-def test_a_cache_that_cannot_be_emptied_is_an_error(
+def test_a_cache_is_emptied_or_the_measurement_ends(
     smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bare, model = bare_engine(smollm2, CRITIQUE)
+    _, model = bare_engine(smollm2, CRITIQUE)
     states = iter([False, True])
     monkeypatch.setattr(model, "reset_prefix_cache", lambda: next(states))
-    bare.forget()
+    empty_cache(model)
     monkeypatch.setattr(model, "reset_prefix_cache", lambda: False)
-    monkeypatch.setattr("experiments.speed.throughput.bare.TRIES", 1)
+    monkeypatch.setattr("experiments.speed.bare.TRIES", 1)
     with pytest.raises(EngineError, match="still has work"):
-        bare.forget()
-
-
-def small(tmp_path: Path) -> ThroughputConfig:
-    given = {"candidates": 6, "rounds": 2, "long_words": 100}
-    return load_config(ThroughputConfig, written(tmp_path, **given))
+        empty_cache(model)
 
 
 async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> None:
     bare, _ = bare_engine(smollm2, CRITIQUE)
-    found = await sides.measure_prefix(small(tmp_path), bare, lambda: None)
-    assert [row["judging"][:6] for row in found["rows"]] == ["critiq", "rating"] * 2
-    assert all(0 < row["hit_rate"] < 0.5 and row["ratio"] > 0 for row in found["rows"])
-    assert found["rows"][0]["query_tokens"] < 60 < 100 < found["rows"][2]["query_tokens"]
-    text = render(result(prefix=found))
+    given = {"candidates": 6, "rounds": 2, "long_words": 100}
+    rows = await measure_prefix(load_config(ThroughputConfig, written(tmp_path, **given)), bare)
+    assert [row["judging"][:6] for row in rows] == ["critiq", "rating"] * 2
+    assert all(0 < row["hit_rate"] < 0.5 and row["ratio"] > 0 for row in rows)
+    assert rows[0]["query_tokens"] < 60 < 100 < rows[2]["query_tokens"]
+    text = markdown(result(prefix=rows))
     assert text.count("| rating alone |") == text.count("| critique and rating |") == 2
 
 
@@ -320,35 +272,6 @@ def test_a_judge_that_the_paths_cannot_share_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         load_config(ThroughputConfig, written(tmp_path, **given))
-
-
-def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", written(tmp_path), "--parts", "paths,slow"]) == 1
-    assert "this config has the parts paths, prefix, replicas" in capsys.readouterr().err
-    config = load_config(ThroughputConfig, ROOT / "configs/experiments/throughput.yaml")
-    assert config.wanted("prefix, paths") == ("paths", "prefix")
-    assert config.judge_on(2).serve.replicas == 2
-
-
-def test_what_was_measured_before_a_failure_is_kept(
-    smollm2: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def no_replicas(*_: Any) -> None:
-        raise EngineError("no second replica")
-
-    bare, _ = bare_engine(smollm2, CRITIQUE)
-    monkeypatch.setattr(BareEngine, "start", lambda config: nullcontext(bare))
-    monkeypatch.setattr(sides, "measure_replicas", no_replicas)
-    monkeypatch.setattr("experiments.speed.throughput.__main__._environment", lambda: None)
-    path = written(tmp_path, candidates=4, rounds=1, long_words=100)
-    assert main(["--config", path, "--parts", "prefix,replicas"]) == 1
-    assert "no second replica" in capsys.readouterr().err
-    assert "## Prefix cache" in (tmp_path / "out/throughput.md").read_text()
-    found = json.loads((tmp_path / "out/throughput.json").read_text())
-    assert len(found["prefix"]["rows"]) == 4 and "replicas" not in found
 
 
 @pytest.mark.engine

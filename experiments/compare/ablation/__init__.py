@@ -1,1 +1,0 @@
-"""Rewards compared on the same candidates."""

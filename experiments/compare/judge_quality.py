@@ -1,0 +1,174 @@
+"""How good a judge is, beside what it must beat, on rows that it was not trained on.
+
+    python -m experiments.compare.judge_quality --config configs/experiments/judge_quality.yaml
+
+Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
+`base` (the untuned rival), `rivals` (predictors that are no judge), `ordered` (how judge, scalar
+reward model and rivals order the outputs of many systems to one instruction) and `candidates` (how
+they order what a policy samples, graded by a program). Labelled pairs are measured by `autoj
+evaluate eval-p`. Every judgement and sample is in the output folder's journal before it is used, so
+the same command goes on where it stopped, and a part that was judged costs nothing in another run.
+Results, after each judge: quality.json, quality.md; with `ordered` quality-best-of-n.svg, with
+`candidates` quality-best-of-n-candidates.svg.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from autoj_reward.data.labelled import Rated
+from autoj_reward.errors import InputError
+from autoj_reward.journal import Journal
+from autoj_reward.judge.make import judge_name
+from autoj_reward.types import BadRow
+from experiments.compare import order, ratings, rivals
+from experiments.compare.outputs import (
+    Outputs,
+    Values,
+    as_rated,
+    read_graded_outputs,
+    sample_candidates,
+)
+from experiments.compare.panel import (
+    PARTS,
+    JudgeQualityConfig,
+    ask,
+    format_of_judge,
+    read_material,
+)
+from experiments.compare.ratings import JUDGED, PartFigures
+from experiments.study import Study, study_command
+from experiments.tables import report
+
+
+async def study(run: Study[JudgeQualityConfig]) -> str:
+    """Measure the parts, a judge after the other. Raises AutojError."""
+    config, judges = run.config, run.config.judges
+    material, bad = read_material(config, run.limit)
+    asked = [part for part in run.parts if part in JUDGED]
+    if asked and not material.rated:
+        raise InputError(
+            f"no rows for {', '.join(asked)}: raise data.held_out, give more files, or name the "
+            "other parts with --parts"
+        )
+    measured, text = dict[str, PartFigures](), ""
+
+    def write() -> str:
+        known = {part: measured[part] for part in run.parts if part in measured}
+        predictions = {part: own.predictions for part, own in known.items()}
+        named = judges | ({"scalar": config.scalar} if config.scalar else {})
+        found = {
+            "judges": {name: judge_name(judge) for name, judge in named.items()},
+            "rows": {"rated": len(material.rated), "training": len(material.training)},
+            "left_out": bad,
+            "parts": {part: own.figures for part, own in known.items()},
+            "comparisons": ratings.comparisons(material, predictions),
+        }
+        return run.write("quality", found, markdown, order.order_plots)
+
+    with closing(Journal(config.output / "journal.sqlite")) as journal:
+        for part in asked:
+            judge = judges[JUDGED[part]]
+            inputs = ratings.single_inputs(material.rated)
+            answers = await ask(judge, journal, inputs)
+            judgements = [answers[item] for item in inputs]
+            fmt = format_of_judge(judge)
+            measured[part] = ratings.judge_figures(material, fmt, judgements, judge.critique)
+            text = write()
+        if "rivals" in run.parts:
+            found = _predictions(config, material.training, material.rated)
+            measured["rivals"] = ratings.rival_figures(material, *found)
+            text = write()
+        if "ordered" in run.parts:
+            measured["ordered"] = PartFigures(await _ordered(run, journal))
+            text = write()
+        if "candidates" in run.parts:
+            figures, left_out = await _candidates(run, journal)
+            measured["candidates"] = PartFigures(figures)
+            bad += left_out
+            text = write()
+    return text
+
+
+async def _ordered(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str, Any]:
+    """How judge, scalar model and rivals order the outputs of many systems."""
+    config, own = run.config, run.config.ordered
+    fmt = format_of_judge(config.judge)
+    outputs = read_graded_outputs(config.data, own, fmt, config.draws, run.limit)
+    raters = await _raters(config, outputs, own.critique, journal)
+    found, missing = _predictions(config, outputs.fitted, as_rated(outputs.graded))
+    # A constant orders nothing.
+    raters |= {name: made.values for name, made in found.items() if name != "constant"}
+    layer = found["probe"].layer if "probe" in found else None
+    return order.order_figures(outputs, raters, missing) | {"layer": layer}
+
+
+async def _candidates(
+    run: Study[JudgeQualityConfig], journal: Journal
+) -> tuple[dict[str, Any], list[BadRow]]:
+    """How judge, scalar model, length and log-probability order the candidates of a policy."""
+    config, own = run.config, run.config.candidates
+    assert own is not None  # else the config has no such part
+    outputs, bad = await sample_candidates(own, journal, config.draws, run.limit)
+    raters = await _raters(config, outputs, own.critique, journal)
+    raters |= {
+        "logprob": outputs.logprobs,
+        "length": rivals.length_rival(as_rated(outputs.graded)).values,
+    }
+    return order.order_figures(outputs, raters), bad
+
+
+async def _raters(
+    config: JudgeQualityConfig, outputs: Outputs, critique: bool, journal: Journal
+) -> dict[str, Values]:
+    """The numbers of the models that are asked, for every output."""
+    judges = config.judges
+    asked = {"judge": (judges["direct"], "expected")}
+    if critique:
+        asked["critique"] = (judges["greedy"], "expected")
+    if config.scalar:
+        asked["scalar"] = (config.scalar, "rating")
+    found = dict[str, Values]()
+    for name, (judge, view) in asked.items():
+        answers = await ask(judge, journal, outputs.inputs())
+        found[name] = [answers[item].view(view) for item in outputs.inputs()]
+    return found
+
+
+def _predictions(
+    config: JudgeQualityConfig, training: Sequence[Rated], rows: Sequence[Rated]
+) -> tuple[dict[str, rivals.Prediction], str]:
+    """What the rivals predict for the rows, and why one of them does not."""
+    if not rows:
+        return {}, "no held-out rated rows"
+    found = {
+        "tfidf": rivals.tfidf_rival(training, rows),
+        "length": rivals.length_rival(rows),
+        "constant": rivals.constant_rival(training, rows),
+    }
+    base = config.base
+    if base is None or base.kind != "vllm":
+        return found, "no probe: the config has no base whose weights are here"
+    states = rivals.hidden_states([*training, *rows], base, config.output)
+    return found | {"probe": rivals.probe_rival(training, rows, states, config.probe_layers)}, ""
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Write all tables in Markdown, for a model card; parts that were not measured are left out."""
+    rows = found["rows"]
+    about = (
+        f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "
+        f"{rows['training']} rated for the rivals to fit; {len(found['left_out'])} malformed rows "
+        "left out."
+    )
+    tables = [*ratings.rating_sections(found), *order.order_sections(found)]
+    return report("Judge quality", found, tables, about)
+
+
+main = study_command(JudgeQualityConfig, study, PARTS, limit="rows of a file, or queries")
+
+if __name__ == "__main__":
+    sys.exit(main())

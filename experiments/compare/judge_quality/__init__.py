@@ -1,1 +1,0 @@
-"""How good a judge is, beside what it must beat: `python -m experiments.compare.judge_quality`."""

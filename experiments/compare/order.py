@@ -1,0 +1,168 @@
+"""How raters order the responses to one query: figures, intervals, tables and plot.
+
+Pure: from responses, grades and numbers to plain data and their tables. Intervals are bootstrapped
+over queries. Everything stands beside length, which GPT-4 itself goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from autoj_reward.data.graded import Graded
+from autoj_reward.evaluate.selection_metrics import WithinQuery, gain, order, order_given_length
+from autoj_reward.evaluate.statistics import Statistic, difference, ratio, share
+from autoj_reward.io.chart import curves
+from experiments.compare.outputs import Outputs, Values
+from experiments.tables import Section, tabled
+
+SIZES = (2, 4, 8, 10, 16, 24, 32)
+"""The N of best-of-N, as far as there are so many responses."""
+COMPARED = ("order", "order_given_length", "best_of_10")
+"""Figures of which the judge's difference to each rival is measured."""
+RATERS = {
+    "judge": "judge, without critique",
+    "critique": "judge, after a critique",
+    "scalar": "scalar reward model",
+    "probe": "ridge probe on the base's hidden states",
+    "tfidf": "TF-IDF of the response, ridge",
+    "logprob": "policy log-probability",
+    "length": "length of the response",
+}
+ORDERED = {"ordered": "outputs of many systems", "candidates": "candidates of a policy"}
+"""The parts that are measured here, and what they order."""
+
+
+def by_query(
+    rows: Sequence[Graded], values: Values, systems: Collection[str] | None = None
+) -> list[WithinQuery]:
+    """Take the values of all outputs, row after row, apart. Where a rater abstained, its value is
+    below all its others of that row. systems: only these; None is all."""
+    ends = [0, *accumulate(len(row.outputs) for row in rows)]
+    found = []
+    for row, (start, end) in zip(rows, pairwise(ends), strict=True):
+        known = [v for v in values[start:end] if v is not None]
+        last = min(known, default=0.0) - 1
+        kept = [
+            (last if value is None else value, output.score, float(len(output.text)))
+            for value, output in zip(values[start:end], row.outputs, strict=True)
+            if systems is None or output.system in systems
+        ]
+        numbers, grades, lengths = zip(*kept, strict=True) if kept else ((), (), ())
+        found.append(WithinQuery(numbers, grades, lengths))
+    return found
+
+
+def order_figures(
+    outputs: Outputs, raters: Mapping[str, Values], missing: str = ""
+) -> dict[str, Any]:
+    """Return the figures of every rater, over all systems and over those alone that no judge was
+    trained on, and the judge's less each rival's.
+
+    raters: a number for every output by name, `judge` among them. missing: what rival is missing.
+    """
+    systems: dict[str, Collection[str] | None] = {"all": None}
+    systems |= {"unseen": outputs.unseen} if outputs.unseen else {}
+    return {
+        "queries": len(outputs.graded),
+        "rated": {
+            name: {
+                of: _figures(outputs, by_query(outputs.graded, values, own))
+                for of, own in systems.items()
+            }
+            | {"abstained": sum(value is None for value in values)}
+            for name, values in raters.items()
+        },
+        "less": {
+            name: _differences(outputs, raters["judge"], values)
+            for name, values in raters.items()
+            if name != "judge"
+        },
+        "missing": missing,
+    }
+
+
+def _differences(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
+    """Figures of the first rater less those of the second, from paired resamples."""
+    one, two = (_statistics(by_query(outputs.graded, values)) for values in (first, second))
+    names = [name for name in COMPARED if name in one]
+    return {name: _estimate(outputs, difference(one[name], two[name])) for name in names}
+
+
+def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
+    return {name: _estimate(outputs, s) for name, s in _statistics(queries).items()}
+
+
+def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
+    """By name: means over queries of the two orders, and for each N the share recovered."""
+    found = {
+        how.__name__: share([np.nan if (r := how(query)) is None else r for query in queries])
+        for how in (order, order_given_length)
+    }
+    fewest = min((len(query.grades) for query in queries), default=0)
+    for n in (n for n in SIZES if n <= fewest):
+        got = [gain(query.values, query.grades, n) for query in queries]
+        whole = [gain(query.grades, query.grades, n) for query in queries]
+        found[f"best_of_{n}"] = ratio(got, whole)
+    return found
+
+
+def _estimate(outputs: Outputs, statistic: Statistic) -> dict[str, Any]:
+    return asdict(outputs.draws.over(statistic, len(outputs.graded)))
+
+
+COLUMNS = {
+    "rater": "{rater}",
+    "responses": "{of}",
+    "Spearman": "{order}",
+    "partial, given length": "{order_given_length}",
+    **{f"best of {n}": f"{{best_of_{n}}}" for n in SIZES},
+    "abstained": "{abstained}",
+}
+LESS_COLUMNS = {"rival": "{rater}"} | {
+    head: cell for head, cell in COLUMNS.items() if cell.strip("{}") in COMPARED
+}
+NOTE = (
+    "Means over queries of Spearman's correlation with the grade, and of the same with length held "
+    "fixed (partial, of ranks), [95 % interval over queries]. Best of N: what the best of N drawn "
+    "responses gains over a random one, as a share of what an oracle gains. Unseen: the outputs of "
+    "systems that are in no training. The rivals fit scores less their instruction's mean."
+)
+LESS = "The judge less each rival on the same queries, from paired resamples."
+
+
+def order_sections(found: Mapping[str, Any]) -> Iterator[Section]:
+    """Yield the tables of the parts that were measured."""
+    blank = dict.fromkeys(cell.strip("{}") for cell in COLUMNS.values())
+    for part, what in ORDERED.items():
+        if own := found["parts"].get(part):
+            rows = [
+                blank | figures | {"rater": RATERS[name], "of": of, "abstained": rated["abstained"]}
+                for name, rated in own["rated"].items()
+                for of, figures in rated.items()
+                if of != "abstained"
+            ]
+            less = [blank | gap | {"rater": RATERS[name]} for name, gap in own["less"].items()]
+            note = f"{NOTE} Not measured: {own['missing']}." if own["missing"] else NOTE
+            yield f"Ordering {what} ({own['queries']} queries)", tabled(rows, COLUMNS), note
+            yield f"The judge less its rivals, {what}", tabled(less, LESS_COLUMNS), LESS
+
+
+def order_plots(found: Mapping[str, Any]) -> dict[str, str]:
+    """Draw what the best of N responses recovers by each rater, of random (0) and oracle (1), as
+    SVG by name."""
+    drawn = {}
+    for part, name in (("ordered", "best-of-n"), ("candidates", "best-of-n-candidates")):
+        if own := found["parts"].get(part):
+            lines = {
+                rater: [(n, at["value"]) for n in SIZES if (at := rated["all"].get(f"best_of_{n}"))]
+                for rater, rated in own["rated"].items()
+            }
+            last = max((n for line in lines.values() for n, _ in line), default=SIZES[-1])
+            lines |= {"oracle": [(SIZES[0], 1), (last, 1)], "random": [(SIZES[0], 0), (last, 0)]}
+            drawn[name] = curves(lines, "N", "share of the oracle's gain", {"oracle", "random"})
+    return drawn

@@ -1,0 +1,155 @@
+"""Graded responses to each of some queries: outputs of many systems, or candidates of a policy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pydantic import Field
+from tqdm import tqdm
+
+from autoj_reward.config import Block, PolicyConfig
+from autoj_reward.data.graded import Graded, GradedOutput, read_splits
+from autoj_reward.data.labelled import JudgeData, Rated, data_path, pairs_of
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.statistics import Draws
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.io.rows import require_usable
+from autoj_reward.journal import Journal, Sampled
+from autoj_reward.replicas.cluster import Cluster
+from autoj_reward.replicas.replica import policy_name
+from autoj_reward.types import BadRow, JudgeInput
+from experiments.compare.checkers import grade_response, read_checkable
+from rollouts.best_of_n.sampler import sample_missing
+
+Values = Sequence[float | None]
+"""A rater's number for every response or row; None where it abstained."""
+
+
+class OrderedConfig(Block):
+    """Selection of graded outputs for the part `ordered`, from `data.graded`.
+
+    split: whose instructions measure; choose on validation, and report test once. instructions,
+    systems: how many are drawn, of the systems first those that are not trained on.
+    rival_rows: outputs to training instructions that the rivals fit, drawn. critique: measure the
+    expected rating after a critique too.
+    """
+
+    split: Literal["validation", "test"] = "test"
+    instructions: int = Field(40, ge=2)
+    systems: int = Field(32, ge=2)
+    rival_rows: int = Field(3000, ge=10)
+    critique: bool = False
+
+
+class CandidatesConfig(Block):
+    """queries: file of queries with the checks that grade a response. policy: samples the
+    candidates. critique: measure the expected rating after a critique too."""
+
+    queries: str
+    policy: PolicyConfig
+    critique: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """graded: responses that measure. fitted: rows for rivals to fit, rated by the score less the
+    instruction's mean. unseen: systems that no judge was trained on. logprobs: of each candidate
+    under its policy, in nats; empty for outputs of systems."""
+
+    graded: tuple[Graded, ...]
+    fitted: tuple[Rated, ...] = ()
+    unseen: tuple[str, ...] = ()
+    draws: Draws = field(default_factory=Draws)
+    logprobs: Values = ()
+
+    def inputs(self) -> list[JudgeInput]:
+        """Return every response that measures, alone."""
+        return [
+            JudgeInput("single", row.query, (o.text,)) for row in self.graded for o in row.outputs
+        ]
+
+
+def read_graded_outputs(
+    data: JudgeData, own: OrderedConfig, fmt: JudgeFormat, draws: Draws, limit: int | None = None
+) -> Outputs:
+    """Return the outputs of a config; none without `data.graded`. limit: of the instructions."""
+    if data.graded.folder is None:
+        return Outputs(())
+    trained = [pair.query for pair in pairs_of(data, data.compared, fmt)]
+    rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained)
+    rng = random.Random(draws.seed)
+    unseen = getattr(data.graded, f"{own.split}_systems")
+    measuring = rows_of(own.split)
+    chosen = rng.sample(measuring, min(limit or own.instructions, len(measuring)))
+    drawn = []
+    for row in chosen:
+        first = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
+        drawn.append(replace(row, outputs=tuple(first[: own.systems])))
+    training = as_rated(rows_of("training"))
+    fitted = rng.sample(training, min(own.rival_rows, len(training)))
+    return Outputs(tuple(drawn), tuple(fitted), unseen, draws)
+
+
+def as_rated(rows: Sequence[Graded]) -> list[Rated]:
+    """Return every output, rated by its score less the mean score of its instruction."""
+    found = []
+    for row in rows:
+        mean = sum(output.score for output in row.outputs) / len(row.outputs)
+        found += [
+            Rated(row.source, row.line, row.query, output.text, output.score - mean)
+            for output in row.outputs
+        ]
+    return found
+
+
+async def sample_candidates(
+    own: CandidatesConfig, journal: Journal, draws: Draws, limit: int | None = None
+) -> tuple[Outputs, list[BadRow]]:
+    """Sample candidates for every query and grade them, 0..1; also the rows that were left out.
+
+    limit: of the queries. Raises InputError if fewer than two queries have candidates.
+    """
+    read = read_checkable(own.queries)
+    require_usable(read, own.queries)
+    rows, bad = read.rows[:limit], list(read.bad)
+    sampled = await sampled_responses(own.policy, [row.query for row in rows], journal)
+    graded, logprobs = list[Graded](), list[float | None]()
+    for row in rows:
+        answer = sampled[row.query]
+        if isinstance(answer, str):
+            bad.append(BadRow(own.queries, row.line, "query", answer))
+            continue
+        outputs = tuple(
+            GradedOutput("policy", text, grade_response(text, row.checks))
+            for text in answer.responses
+        )
+        graded.append(Graded(own.queries, row.line, row.query, outputs))
+        logprobs += answer.logprobs
+    if len(graded) < 2:
+        raise InputError(
+            f"{own.queries}: {len(graded)} queries with candidates, and an interval over queries "
+            "needs two"
+        )
+    return Outputs(tuple(graded), draws=draws, logprobs=logprobs), bad
+
+
+async def sampled_responses(
+    policy: PolicyConfig, queries: Sequence[str], journal: Journal
+) -> Mapping[str, Sampled | str]:
+    """Return policy.n responses to every query, or the reason why there are none."""
+    cluster = Cluster()
+    try:
+        with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
+
+            def progress(done: Sampled) -> None:
+                bar.update(len(done.responses))
+
+            failed = await sample_missing(queries, policy, journal, progress, cluster)
+    finally:
+        cluster.close()
+    name = policy_name(policy)
+    kept = {query: journal.get_samples(name, query) for query in queries}
+    return {query: own or failed[query] for query, own in kept.items()}

@@ -1,0 +1,247 @@
+"""How a judge rates single responses, beside the reference ratings and its rivals.
+
+Pure: from rows and judgements to the figures of the report and their tables.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autoj_reward.data.labelled import Rated
+from autoj_reward.evaluate.statistics import correlation, difference, pearson, share, spearman
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.io.markdown import Table
+from autoj_reward.types import JudgeInput, Judgement, Outcome
+from experiments.compare.critique_health import examine, summarise
+from experiments.compare.outputs import Values
+from experiments.compare.panel import Material
+from experiments.compare.rivals import Prediction
+from experiments.tables import Section, tabled
+
+JUDGED = {"single": "greedy", "single_direct": "direct", "base": "base"}
+"""The judge that each part asks, a key of the config's `judges`."""
+ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
+CORRELATIONS = {"spearman": spearman, "pearson": pearson}
+
+
+@dataclass(frozen=True, slots=True)
+class PartFigures:
+    """figures: plain data for the report. predictions: view to a number for every rated row, None
+    where the judge abstained."""
+
+    figures: dict[str, Any]
+    predictions: dict[str, Values] = field(default_factory=dict)
+
+
+def single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
+    """Return every response alone."""
+    return [JudgeInput("single", row.query, (row.response,)) for row in rows]
+
+
+def judge_figures(
+    material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement], critiques: bool
+) -> PartFigures:
+    """Return the figures of a judge's ratings of the rated rows, in their order.
+
+    critiques: whether it wrote any; then also the figures of its texts, beside the health of the
+    reference critiques.
+    """
+    rows = material.rated
+    predictions = {view: [j.view(view) for j in judgements] for view in ("rating", "expected")}
+    figures = {
+        "abstained": sum(not j.ok for j in judgements),
+        "outcomes": dict(Counter(j.outcome.value for j in judgements)),
+        **{view: ratings(material, values) for view, values in predictions.items()},
+    }
+    prompts = [
+        "\n".join(message.text for message in render(item, fmt)) for item in single_inputs(rows)
+    ]
+    if critiques:
+        texts = zip(rows, prompts, judgements, strict=True)
+        answered = [(row, p, j) for row, p, j in texts if j.outcome in ANSWERED]
+        parsed = share([j.ok and not j.forced for _, _, j in answered])
+        figures |= {
+            "parsed": material.estimate(parsed, [row.query for row, _, _ in answered]),
+            "health": summarise(
+                [
+                    examine(j.critique, prompt, hit_limit="output_truncated" in j.flags)
+                    for _, prompt, j in answered
+                ]
+            ),
+            "reference_health": summarise(
+                [
+                    examine(row.judgement, prompt)
+                    for row, prompt in zip(rows, prompts, strict=True)
+                    if row.judgement
+                ]
+            ),
+        }
+    return PartFigures(figures, dict(predictions))
+
+
+def rival_figures(material: Material, found: Mapping[str, Prediction], missing: str) -> PartFigures:
+    """Return the part `rivals`. found: predictions of the rated rows. missing: what rival is not
+    measured, and why."""
+    rated = {}
+    for name, made in found.items():
+        rated[name] = ratings(material, made.values) | {"layer": made.layer}
+        if name == "length":
+            rated[name]["mae"] = None  # characters are no rating
+    predictions: dict[str, Values] = {name: made.values for name, made in found.items()}
+    return PartFigures({"rated": rated, "missing": missing}, predictions)
+
+
+def ratings(material: Material, values: Values) -> dict[str, Any]:
+    """Compare values with the reference ratings: correlations and mean absolute error.
+
+    values: one a rated row; None where the rater abstained, which leaves the row out.
+    """
+    known = [(v, row) for v, row in zip(values, material.rated, strict=True) if v is not None]
+    queries = [row.query for _, row in known]
+    given = np.array([v for v, _ in known])
+    wanted = np.array([row.rating for _, row in known])
+    figures = {
+        name: material.estimate(correlation(measure, given, wanted), queries)
+        for name, measure in CORRELATIONS.items()
+    }
+    return figures | {"mae": material.estimate(share(np.abs(given - wanted)), queries)}
+
+
+def comparisons(
+    material: Material, predictions: Mapping[str, Mapping[str, Values]]
+) -> dict[str, Any]:
+    """Return paired differences between parts, as far as they are measured.
+
+    against: the judge's view with the highest Spearman correlation, less each rival. It was picked
+    on the rows that measure it, which flatters it.
+    """
+    views = {
+        f"{part} {view}": values
+        for part in ("single", "single_direct")
+        for view, values in predictions.get(part, {}).items()
+    }
+    known = {name: r for name, v in views.items() if (r := _spearman(material, v)) is not None}
+    best = max(known, key=lambda name: known[name], default=None)
+    others = {name: predictions.get("rivals", {}).get(name) for name in ("tfidf", "probe")}
+    others["base expected"] = predictions.get("base", {}).get("expected")
+    return {
+        "best_view": best,
+        "against": {
+            name: paired(material, views[best], values)
+            for name, values in others.items()
+            if best and values
+        },
+    }
+
+
+def paired(material: Material, first: Values, second: Values) -> dict[str, Any]:
+    """Return correlations of the first with the reference less those of the second, over the rated
+    rows where both know a value, from paired resamples."""
+    known = [i for i, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
+    wanted = [material.rated[i].rating for i in known]
+    one, two = (np.array([values[i] for i in known], dtype=float) for values in (first, second))
+    return {
+        name: material.estimate(
+            difference(correlation(measure, one, wanted), correlation(measure, two, wanted)),
+            [material.rated[i].query for i in known],
+        )
+        for name, measure in CORRELATIONS.items()
+    }
+
+
+def _spearman(material: Material, values: Values) -> float | None:
+    known = [
+        (v, row.rating) for v, row in zip(values, material.rated, strict=True) if v is not None
+    ]
+    return spearman(*zip(*known, strict=True)) if known else None
+
+
+NAMES = {
+    "single": "judge, with critique",
+    "single_direct": "judge, without critique",
+    "base": "untuned base, with critique",
+    "tfidf": "TF-IDF of the response, ridge",
+    "probe": "ridge probe on the base's hidden states",
+    "length": "length of the response",
+    "constant": "constant (mean training rating)",
+}
+RATINGS = {
+    "rater": "{rater}",
+    "view": "{view}",
+    "Spearman": "{spearman}",
+    "Pearson": "{pearson}",
+    "MAE": "{mae}",
+    "n": "{spearman[n]}",
+    "abstained": "{abstained}",
+}
+TEXTS = {
+    "text": "{text}",
+    "n": "{n}",
+    "parses, without forcing": "{parsed}",
+    "words, mean": "{words:.0f}",
+    "repetition": "{repetition:.3f}",
+    "loops": "{loops:.3f}",
+    "copies": "{copies:.3f}",
+    "cut off": "{hit_limit:.3f}",
+    "outcomes": "{ends}",
+}
+DIFFERENCES = {
+    "first": "judge: {best}",
+    "second": "{second}",
+    "Spearman": "{spearman}",
+    "Pearson": "{pearson}",
+    "n": "{spearman[n]}",
+}
+RATINGS_NOTE = (
+    "Correlation with the reference rating on held-out rows, [95 % interval], n rows; MAE is the "
+    "mean absolute error in rating points. Rows where a judge abstained are left out of its line "
+    "and counted as abstained. A constant has no correlation. Published for Auto-J 13B on other "
+    "rows (arXiv 2310.05470, Table 2): 0.55 and 0.57."
+)
+DIFFERENCES_NOTE = (
+    "First less second on the same rows, from paired resamples. The judge's view is the one with "
+    "the highest Spearman correlation on these rows, which flatters it."
+)
+TEXTS_NOTE = (
+    "Repetition: share of 4-grams that occurred before in the critique. Loops: a unit of at most "
+    "60 words three times in a row, or cut off with most 8-grams repeated. Copies: 40 words in a "
+    "row from the prompt, or half of the critique."
+)
+
+
+def rating_sections(found: Mapping[str, Any]) -> Iterator[Section]:
+    """Yield the tables of the parts that were measured."""
+    parts = {name: own for name, own in found["parts"].items() if name in JUDGED}
+    rivals = found["parts"].get("rivals", {"rated": {}, "missing": ""})
+    rows = [
+        own[view] | {"rater": NAMES[part], "view": view, "abstained": own["abstained"]}
+        for part, own in parts.items()
+        for view in ("rating", "expected")
+    ]
+    for name, own in rivals["rated"].items():
+        view = None if own["layer"] is None else f"layer {own['layer']}"
+        rows.append(own | {"rater": NAMES[name], "view": view, "abstained": None})
+    missing = f" Not measured: {rivals['missing']}." if rivals["missing"] else ""
+    yield "Ratings of single responses", tabled(rows, RATINGS), RATINGS_NOTE + missing
+    yield "Critiques", _texts(parts), TEXTS_NOTE
+    best, against = found["comparisons"]["best_view"], found["comparisons"]["against"]
+    gaps = [gap | {"best": best, "second": name} for name, gap in against.items()]
+    yield "Paired differences", tabled(gaps, DIFFERENCES), DIFFERENCES_NOTE
+
+
+def _texts(parts: Mapping[str, Any]) -> Table:
+    rows, references = [], list[dict[str, Any]]()
+    for part, own in parts.items():
+        if "health" in own:
+            ends = ", ".join(f"{name} {count}" for name, count in own["outcomes"].items())
+            told = {"text": NAMES[part], "parsed": own["parsed"], "ends": ends}
+            rows.append(own["health"] | told)
+            reference = own["reference_health"]
+            references = [reference | {"text": "reference", "parsed": None, "ends": None}]
+    return tabled([row for row in [*rows, *references] if row["n"]], TEXTS)

@@ -1,0 +1,204 @@
+"""Training rows that are made with models: critiques in the judge's own words, and groups with a
+weak policy's responses. The journal beside each output makes the same command go on after a kill.
+
+Critiques. A judge that learned its rating slot behind another's critiques reads more out of them
+than its own contain. `write_critiques` samples the judge on its training rows, keeps of each row
+the critique that ended well and came nearest to the reference rating, and writes it with the
+reference as its rating: training rows in the published form. Rows held out, and queries of
+`data.exclude`, are never asked.
+
+Groups. Outputs of good systems do not show what a small policy does wrong. `write_groups` samples
+the policy on two kinds of queries and writes groups of responses with scores, as `groups.files` of
+a judge's training reads them. On made questions, which a program checks, a group is the policy's
+responses ordered by their checks; on training instructions of the graded outputs, one response of
+the policy below outputs of the systems.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from autoj_reward.client.judging import judging
+from autoj_reward.config import Block, JudgeConfig, PolicyConfig
+from autoj_reward.data.graded import Graded, read_splits
+from autoj_reward.data.labelled import (
+    JudgeData,
+    Rated,
+    data_path,
+    excluded_queries,
+    is_held_out,
+    pairs_of,
+    read_rated,
+)
+from autoj_reward.formats.read import Written
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
+from autoj_reward.io.files import write_jsonl
+from autoj_reward.journal import Journal, Sampled
+from autoj_reward.models import format_and_wrapper
+from autoj_reward.training.groups import WORSE
+from autoj_reward.types import JudgeInput, Judgement
+from experiments.compare.checkers import Checkable, grade_response, read_checkable
+from experiments.compare.critique_health import examine
+from experiments.compare.outputs import sampled_responses
+
+
+class OwnCritiquesConfig(Block):
+    """samples: critiques a row. tolerance: how far a critique's own rating may be from the
+    reference, in ratings. output: the file of them."""
+
+    output: Path
+    judge: JudgeConfig
+    samples: int = Field(2, ge=1, le=64)
+    tolerance: float = Field(2.0, ge=0)
+
+
+async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
+    """Ask the judge, choose, and write a row of the published form for each that had a usable one.
+    Return what was written in words."""
+    fmt = load_format(format_and_wrapper(config.judge)[0])
+    rows = trainable_rows(data, fmt)
+    items = [
+        JudgeInput("single", row.query, (row.response,), n)
+        for row in rows
+        for n in range(config.samples)
+    ]
+    with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
+        async with judging(config.judge, kept, len(set(items)), "critiques") as reward:
+            judgements = await reward.judge(items)
+    k = config.samples
+    groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
+    found = (
+        choose_critique(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)
+    )
+    usable = [row for row in found if row]
+    write_jsonl(config.output, usable)
+    return f"{len(usable)} of {len(rows)} rows with a usable critique: {config.output}"
+
+
+def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
+    """Return the rated rows that may be trained on."""
+    measured = excluded_queries(data, fmt)
+    return [
+        row
+        for name in data.rated
+        for row in read_rated(data_path(data, name), fmt).rows
+        if not is_held_out(row.query, data.held_out) and row.query not in measured
+    ]
+
+
+def choose_critique(
+    row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
+) -> dict[str, Any] | None:
+    """Return the training row of the critique nearest to the reference; None if none is usable."""
+    prompt = render(JudgeInput("single", row.query, (row.response,)), fmt)[-1].text
+    usable = []
+    for judgement in judgements:
+        parsed = parse_rating(judgement.critique, fmt)
+        if not isinstance(parsed, Written) or judgement.rating is None or judgement.forced:
+            continue
+        health = examine(judgement.critique, prompt)
+        if health.loops or health.copies or abs(parsed.value - row.rating) > tolerance:
+            continue
+        expected = judgement.view("expected")
+        near = abs((parsed.value if expected is None else expected) - row.rating)
+        usable.append((near, parsed.start, judgement.critique))
+    if not usable:
+        return None
+    _, start, text = min(usable)
+    target = text[:start] + f"{row.rating:g}" + text[start:].lstrip("0123456789.")
+    return {"usrmsg": prompt, "target_output": target.rstrip(), "pred_score": f"{row.rating:g}"}
+
+
+LOWEST = -4.0
+"""The score of a response that fails every check; one that passes all has 0."""
+LEAST = 0.2
+"""The best grade of a group less its worst, at least."""
+
+
+class PolicyGroupsConfig(Block):
+    """questions: file of made questions with their checks. instructions: graded ones, drawn.
+    size: responses of a group. output: the file of groups."""
+
+    output: Path
+    policy: PolicyConfig
+    questions: str
+    instructions: int = Field(120, ge=0)
+    size: int = Field(4, ge=2)
+    seed: int = 0
+
+
+def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
+    """Return a group of the policy's responses to one question; None where they are graded alike.
+
+    Of the different responses it has the worst, the best and between them evenly.
+    """
+    graded = sorted((grade_response(text, row.checks), text) for text in set(sampled.responses))
+    if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
+        return None
+    chosen = [graded[round(k * (len(graded) - 1) / (size - 1))] for k in range(size)]
+    return {
+        "query": row.query,
+        "responses": [text for _, text in chosen],
+        "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen],
+    }
+
+
+def group_below(
+    row: Graded, sampled: Sampled, size: int, rng: random.Random
+) -> dict[str, Any] | None:
+    """Systems' outputs and a response of the policy that is below all of them; None without."""
+    weak = next((text for text in sampled.responses if text.strip()), None)
+    usable = [output for output in row.outputs if output.text.strip()]
+    if weak is None or len(usable) < size - 1:
+        return None
+    drawn = rng.sample(usable, size - 1)
+    scores = [output.score for output in drawn]
+    return {
+        "query": row.query,
+        "responses": [*(output.text for output in drawn), weak],
+        "scores": [*scores, min(scores) - WORSE],
+    }
+
+
+async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
+    """Sample the policy, make the groups of all queries, and write them. Return what was written in
+    words."""
+    rng = random.Random(config.seed)
+    made = read_checkable(config.questions).rows
+    graded = _training(data) if config.instructions else []
+    drawn = rng.sample(graded, min(config.instructions, len(graded)))
+    sampled = await _sampled(config, [*(row.query for row in made), *(row.query for row in drawn)])
+    found = [spread_group(row, own, config.size) for row in made if (own := sampled.get(row.query))]
+    found += [
+        group_below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))
+    ]
+    groups = [group for group in found if group]
+    write_jsonl(config.output, groups)
+    return f"{len(groups)} groups: {config.output}"
+
+
+def _training(data: JudgeData) -> list[Graded]:
+    """The graded instructions that may be trained on."""
+    if data.graded.folder is None:
+        return []
+    pairs = pairs_of(data, data.compared, load_format("autoj-en"))
+    folder, trained = data_path(data, data.graded.folder), (pair.query for pair in pairs)
+    return read_splits(folder, data.graded, trained)("training")
+
+
+async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mapping[str, Sampled]:
+    kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    with closing(kept):
+        answers = await sampled_responses(config.policy, queries, kept)
+    for query, answer in answers.items():
+        if not isinstance(answer, Sampled):
+            print(f"left out: {query!r}: {answer}", file=sys.stderr)
+    return {query: own for query, own in answers.items() if isinstance(own, Sampled)}

@@ -1,0 +1,118 @@
+"""The chaos suite; `make chaos` runs all of it.
+
+    python -m experiments.faults.chaos --config configs/experiments/chaos.yaml [--parts load,kills]
+
+load: the service under load. holdups: what holds up a server that bounds nothing. kills: kill -9 of
+each process of a service. jobs: kill -9 of a best-of-N job, again and again. Writes `chaos.json`
+and `chaos.md` into the output folder, and ends with an error if a promise was broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoj_reward.errors import EngineError
+from autoj_reward.io.files import to_plain
+from experiments.faults import holdups, jobs, kills, load
+from experiments.faults.jobs import JobsConfig
+from experiments.faults.kills import KillsConfig
+from experiments.faults.load import LoadConfig
+from experiments.faults.server import service
+from experiments.study import Study, StudyConfig, study_command
+from experiments.tables import report
+
+
+class ChaosConfig(StudyConfig):
+    """load, kills, jobs: blocks of the parts of these names."""
+
+    load: LoadConfig = LoadConfig()
+    kills: KillsConfig
+    jobs: JobsConfig = JobsConfig()
+
+    def possible(self) -> Sequence[str]:
+        """Return the parts that every config has."""
+        return tuple(PARTS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosPart:
+    """run: measures and returns rows. broken: the promises that a row breaks. name: the field of a
+    row that says what it is of."""
+
+    run: Callable[[ChaosConfig], Sequence[Any]]
+    broken: Callable[[dict[str, Any]], list[str]]
+    name: str
+
+
+def run_load(config: ChaosConfig) -> list[load.Load]:
+    """Put the service under load."""
+    log = config.output / "service.judged.jsonl"
+    log.write_text("")
+    with service(config.load.judge(log), config.output) as running:
+        return [load.measure_load("service", running, config.load, log)]
+
+
+def run_kills(config: ChaosConfig) -> list[kills.Killed]:
+    """Run one job for each kind of process."""
+    with service(config.kills.judge, config.output, start_s=600) as running:
+        return asyncio.run(kills.kill_each(running, config.kills))
+
+
+PARTS = {
+    "load": ChaosPart(run_load, load.broken_by_load, "server"),
+    "holdups": ChaosPart(
+        lambda config: holdups.attack_all(config.output), holdups.broken_by_holdup, "attack"
+    ),
+    "kills": ChaosPart(run_kills, kills.broken_by_kill, "target"),
+    "jobs": ChaosPart(
+        lambda config: [jobs.kill_job(config.jobs)], jobs.broken_by_killed_job, "command"
+    ),
+}
+
+
+def broken_promises(found: dict[str, Any]) -> list[str]:
+    """Return the promises that the figures break."""
+    return [
+        f"{name}, {row[part.name]}: {why}"
+        for name, part in PARTS.items()
+        for row in found.get(name, [])
+        for why in part.broken(row)
+    ]
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as Markdown tables."""
+    sections = []
+    for name in (name for name in PARTS if name in found):
+        rows = [[*map(_shown, row.values())] for row in found[name]]
+        sections.append((name, [list(found[name][0]), *rows], ""))
+    return report("Chaos", found, sections)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_shown, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def study(run: Study[ChaosConfig]) -> str:
+    """Run the parts and write their figures. EngineError for promises that they break."""
+    run.config.output.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {}
+    for name in run.parts:
+        print(f"== {name}", file=sys.stderr)
+        found[name] = to_plain(PARTS[name].run(run.config))
+    text = run.write("chaos", found, markdown)
+    if wrong := broken_promises(found):
+        raise EngineError("\n  ".join(["promises are broken:", *wrong, f"see {run.config.output}"]))
+    return text
+
+
+main = study_command(ChaosConfig, study, tuple(PARTS))
+
+if __name__ == "__main__":
+    sys.exit(main())

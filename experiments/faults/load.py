@@ -1,0 +1,216 @@
+"""Many clients for a while: throughput, seconds that a server adds, memory, nothing lost or twice.
+
+The engine is scripted, so it states how long each answer took inside; the rest is the server's, the
+network's and the clients', which run on the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+from pydantic import Field
+
+from autoj_reward.config import Block, JudgeConfig
+from experiments.faults.server import HEADERS, Server
+
+MAX_MIB_PER_MINUTE = 5
+"""By how much a server may grow under load: 100 bytes a request, at some 800 a second."""
+
+
+class LoadConfig(Block):
+    """clients: processes. concurrent: requests under way, over all clients. seconds: of load.
+    latency_s, latency_spread: of the scripted engine's answers, see `engine/fake.py`."""
+
+    clients: int = Field(16, ge=1)
+    concurrent: int = Field(2000, ge=1)
+    seconds: float = Field(300.0, gt=0)
+    latency_s: float = Field(3.0, ge=0)
+    latency_spread: float = Field(0.5, ge=0)
+
+    def judge(self, log: Path) -> JudgeConfig:
+        """Return a scripted judge with these latencies, which logs the responses that it judged."""
+        script = {
+            "latency_s": self.latency_s,
+            "latency_spread": self.latency_spread,
+            "log": str(log),
+        }
+        serve = {"max_ongoing": 2 * self.concurrent}
+        return JudgeConfig.model_validate({"kind": "fake", "script": script, "serve": serve})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. name: its response, which no other has. status: HTTP's, 0 if there was none.
+    seconds: until the whole answer was there; inside: what the engine says it took of them."""
+
+    name: str
+    status: int
+    seconds: float
+    inside: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Figures of one load. failed: requests not answered with 200. lost: answered by the engine and
+    by nobody else, or the other way round. twice: responses that the engine judged more than once.
+    p50_s, p99_s: added seconds. rss_mib: memory of the server, which with a scripted engine is one
+    process, after a tenth of the time and at its end. mib_per_minute: by how much it grows over the
+    second half, by least squares; NaN after less than a minute of load."""
+
+    server: str
+    requests: int
+    per_second: float
+    p50_s: float
+    p99_s: float
+    failed: int
+    lost: int
+    twice: int
+    rss_mib: tuple[float, float]
+    mib_per_minute: float
+
+
+def broken_by_load(row: dict[str, Any]) -> list[str]:
+    """Return the promises that a row breaks."""
+    wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
+    if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None of a short load
+        wrong.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
+    return wrong
+
+
+def measure_load(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
+    """Put a server under load."""
+    each, more = divmod(config.concurrent, config.clients)
+    share = [each + (n < more) for n in range(config.clients)]
+    memory: list[tuple[float, float]] = []
+    context = multiprocessing.get_context("spawn")
+    with _watching(server.process, memory), ProcessPoolExecutor(len(share), context) as pool:
+        running = [
+            pool.submit(_client, n, server.address, count, config.seconds)
+            for n, count in enumerate(share)
+        ]
+        found = [one.result() for one in running]
+    samples = [sample for asked, _ in found for sample in asked]
+    seconds = statistics.mean(lasted for _, lasted in found)
+    return summarise_load(name, samples, _judged(log), memory, seconds)
+
+
+def summarise_load(
+    name: str,
+    samples: Sequence[Request],
+    judged: Sequence[str],
+    memory: Sequence[tuple[float, float]],
+    seconds: float,
+) -> Load:
+    """Compute the figures of a load.
+
+    judged: responses in the engine's log. memory: (seconds, MiB). seconds: that a client asked for.
+    """
+    good = [s for s in samples if s.status == 200]
+    added = [s.seconds - s.inside for s in good] or [float("nan")]
+    counts = Counter(judged)
+    answered = {s.name for s in good}
+    p50, p99 = np.percentile(added, [50, 99])
+    return Load(
+        server=name,
+        requests=len(samples),
+        per_second=len(good) / seconds,
+        p50_s=float(p50),
+        p99_s=float(p99),
+        failed=len(samples) - len(good),
+        lost=len(answered ^ (set(counts) & {s.name for s in samples})),
+        twice=sum(count > 1 for count in counts.values()),
+        rss_mib=(memory[len(memory) // 10][1], memory[-1][1]),
+        mib_per_minute=_slope(memory),
+    )
+
+
+def _slope(memory: Sequence[tuple[float, float]]) -> float:
+    """MiB a minute over the second half of the time."""
+    first, last = memory[0][0], memory[-1][0]
+    half = [(at, mib) for at, mib in memory if at >= (first + last) / 2]
+    if last - first < 60:
+        return float("nan")
+    at, mib = np.array(half).T
+    return float(np.polyfit((at - first) / 60, mib, 1)[0])
+
+
+def _judged(log: Path) -> list[str]:
+    return [json.loads(line)[0] for line in log.read_text(encoding="ascii").splitlines()]
+
+
+@contextmanager
+def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Iterator[None]:
+    """Note (seconds, MiB of resident memory) of a process once a second."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while True:
+            memory.append((time.monotonic(), process.memory_info().rss / 2**20))
+            if over.wait(1.0):
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _client(
+    number: int, address: str, concurrent: int, seconds: float
+) -> tuple[list[Request], float]:
+    """What one client saw, and for how many seconds it asked."""
+    started = time.monotonic()
+    samples = asyncio.run(_load(number, address, concurrent, seconds))
+    return samples, time.monotonic() - started
+
+
+async def _load(number: int, address: str, concurrent: int, seconds: float) -> list[Request]:
+    samples: list[Request] = []
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrent)
+    async with httpx.AsyncClient(
+        base_url=address, headers=HEADERS, limits=limits, timeout=120, trust_env=False
+    ) as client:
+        end = time.monotonic() + seconds
+
+        async def ask(worker: int) -> None:
+            count = 0
+            while not count or time.monotonic() < end:  # each asks once on the busiest machine
+                count += 1
+                name = f"client {number} worker {worker} request {count}"
+                samples.append(await _ask(client, name))
+
+        await asyncio.gather(*(ask(worker) for worker in range(concurrent)))
+    return samples
+
+
+async def _ask(client: httpx.AsyncClient, name: str) -> Request:
+    body = {"candidates": [{"query": f"Question of {name}?", "response": name}]}
+    started = time.monotonic()
+    try:
+        answer = await client.post("/v1/score", json=body)
+    except httpx.TransportError:
+        return Request(name, 0, time.monotonic() - started, 0.0)
+    seconds = time.monotonic() - started
+    inside = 0.0
+    if answer.status_code == 200:
+        usage = answer.json()["judgements"][0]["usage"]
+        inside = usage["latency_s"] + usage["queued_s"]
+    return Request(name, answer.status_code, seconds, inside)

@@ -1,0 +1,140 @@
+"""Servers under test, each a process of its own that is started again when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+import yaml
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import EngineUnavailable
+
+TOKEN = "chaos"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Server:
+    """A supervised server process. address: where it listens."""
+
+    def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        self._command, self._log = list(command), log
+        self._stopping = threading.Event()
+        self._process = self._start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    @property
+    def process(self) -> psutil.Process:
+        """The current server process."""
+        return psutil.Process(self._process.pid)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that this process has used, without those that it started."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    @property
+    def peak_mib(self) -> float:
+        """Peak resident memory of this process, as the kernel counts it."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(line.split()[1]) / 1024
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with open(self._log, "ab") as log:
+            return subprocess.Popen(
+                self._command, env=os.environ | {"AUTOJ_TOKEN": TOKEN}, stdout=log, stderr=log
+            )
+
+    def _watch(self) -> None:
+        """Start it again when it dies, after ending what it left behind, as a supervisor does."""
+        left: list[psutil.Process] = []
+        while not self._stopping.wait(0.2):
+            if self._process.poll() is None:
+                try:
+                    left = self.process.children(recursive=True)
+                except psutil.NoSuchProcess:
+                    continue
+                continue
+            for orphan in left:
+                with suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                    orphan.kill()
+            self._process = self._start()
+
+    def replicas(self) -> int:
+        """Return the number of replicas that `/readyz` reports; 0 if it does not answer."""
+        try:
+            answer = httpx.get(f"{self.address}/readyz", timeout=10, trust_env=False)
+        except httpx.TransportError:
+            return 0
+        return int(answer.json()["replicas"]) if answer.status_code == 200 else 0
+
+    def wait_ready(self, seconds: float) -> None:
+        """Until a replica could judge. EngineUnavailable after so many seconds, naming the log."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.replicas():
+                return
+            time.sleep(0.1)
+        raise EngineUnavailable(f"no server at {self.address} after {seconds:g} s: see {self._log}")
+
+    def close(self) -> None:
+        """SIGTERM, and SIGKILL after a minute."""
+        self._stopping.set()
+        self._watcher.join()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def service(
+    judge: JudgeConfig,
+    folder: Path,
+    start_s: float = 180,
+    files: int | None = None,
+) -> Iterator[Server]:
+    """`autoj serve` with this judge, ready; its log goes into the folder. files: that it may have
+    open at a time."""
+    port = free_port()
+    config = folder / "serve.yaml"
+    given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
+    config.write_text(yaml.safe_dump(given), encoding="utf-8")
+    command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
+    with running(Server(command, port, folder / "service.log"), start_s) as server:
+        yield server
+
+
+@contextmanager
+def running(server: Server, start_s: float) -> Iterator[Server]:
+    """Yield the server once it is ready, and end it afterwards."""
+    try:
+        server.wait_ready(start_s)
+        yield server
+    finally:
+        server.close()
+
+
+def free_port() -> int:
+    """Return a free port of the loopback."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

@@ -1,0 +1,168 @@
+"""The engine's limit: the judge's work by `vllm.LLM.generate`, everything at once."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.engine.base import Generation, Prepared
+from autoj_reward.engine.labels import Ids, inner_nodes, probabilities, slot_tokens
+from autoj_reward.errors import EngineError, ModelError
+from autoj_reward.formats.read import ParseFailure
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
+from autoj_reward.formats.tokens import PromptTokenizer
+from autoj_reward.judge.generative import MIN_MASS
+from autoj_reward.models import format_and_wrapper, resolve
+from autoj_reward.types import Candidate, JudgeInput, Usage
+from experiments.speed.work import SideRound
+
+NOTHING = Generation("")
+TRIES = 50
+WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RatingSlot:
+    """A place where a rating is read. context: token ids before it. labels: each label's ids there.
+    written: whether the judge opened it itself."""
+
+    context: list[int]
+    labels: dict[str, Ids]
+    written: bool
+
+
+def slot_of(
+    tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], own: Generation
+) -> RatingSlot:
+    """Return the rating slot of an answer, forced if it has none, as GenerativeJudge does."""
+    parsed, force = parse_rating(own.text, fmt), fmt.protocol("single").force
+    if isinstance(parsed, ParseFailure):
+        keep, opening = parsed.end, force if own.text else force.lstrip()
+    else:
+        keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
+    prepared = Prepared((), tuple(prompt))
+    context, labels = slot_tokens(tokens, prepared, own, keep, opening, fmt.scale.labels)
+    return RatingSlot(context, labels, not isinstance(parsed, ParseFailure))
+
+
+class BareEngine:
+    """`vllm.LLM` with the judge's format on it. Make one with `start`, and close it.
+
+    llm: a vllm.LLM. params: makes its SamplingParams.
+    """
+
+    def __init__(self, config: JudgeConfig, llm: Any, params: Callable[..., Any]) -> None:
+        name, wrapper = format_and_wrapper(config)
+        self.config, self.format = config, load_format(name)
+        self._llm, self._params = llm, params
+        self.tokens = PromptTokenizer(llm.get_tokenizer(), wrapper)
+
+    @classmethod
+    def start(cls, config: JudgeConfig, **more: Any) -> BareEngine:
+        """Start an engine with a replica's arguments, and more. ModelError with the cause."""
+        from vllm import LLM, SamplingParams
+
+        from autoj_reward.engine.vllm import engine_arguments
+
+        arguments = engine_arguments(config, resolve(config)) | more
+        try:
+            llm = LLM(**arguments)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ModelError(
+                f"vLLM could not start {config.model!r}: {error}. The cause is in the engine's own "
+                "lines above; a common one is too little memory: lower judge.kv_cache_gib or "
+                "judge.gpu_memory_utilization"
+            ) from error
+        return cls(config, llm, SamplingParams)
+
+    def close(self) -> None:
+        """End the engine and free its memory."""
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+        gc.collect()
+
+    def _generate(self, prompts: Sequence[list[int]], params: Any) -> list[Any]:
+        """vLLM's outputs, in order. params: one SamplingParams, or one a prompt."""
+        given = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs: list[Any] = self._llm.generate(given, params, use_tqdm=False)
+        return outputs
+
+    def _read(
+        self, slots: Sequence[RatingSlot], options: dict[str, Any]
+    ) -> tuple[list[dict[Ids, dict[int, float]]], list[Any]]:
+        """One token at every inner node of every slot's labels, all at once.
+
+        Returns, a slot, {node: {id: natural log-probability}}; and vLLM's outputs.
+        """
+        asked = [
+            (k, *node) for k, slot in enumerate(slots) for node in inner_nodes(slot.labels).items()
+        ]
+        params = [
+            self._params(max_tokens=1, temperature=0.0, logprob_token_ids=ids, **options)
+            for _, _, ids in asked
+        ]
+        outputs = self._generate([[*slots[k].context, *node] for k, node, _ in asked], params)
+        found: list[dict[Ids, dict[int, float]]] = [{} for _ in slots]
+        for (k, node, ids), output in zip(asked, outputs, strict=True):
+            told = output.outputs[0].logprobs[0]
+            found[k][node] = {i: told[i].logprob for i in ids if i in told}
+        return found, outputs
+
+    async def judge(
+        self, given: list[Candidate], *, critique: bool = True, cached: bool = True
+    ) -> SideRound:
+        """Do the judge's whole work, from an empty prefix cache.
+
+        critique: False reads the slot right after the prompt. cached: whether one candidate may
+        read what another has left in the prefix cache.
+        """
+        options = {} if cached else {"skip_reading_prefix_cache": True}
+        empty_cache(self._llm)
+        started = time.monotonic()
+        inputs = (JudgeInput("single", c.query, (c.response,)) for c in given)
+        prompts = [self.tokens.ids(render(item, self.format)) for item in inputs]
+        params = self._params(max_tokens=self.config.max_tokens, temperature=0.0, **options)
+        outputs = self._generate(prompts, params) if critique else []
+        critiques_s = time.monotonic() - started if critique else None
+        texts = map(own_text, outputs) if critique else [NOTHING] * len(prompts)
+        slots = [
+            slot_of(self.tokens, self.format, prompt, own)
+            for prompt, own in zip(prompts, texts, strict=True)
+        ]
+        found, reads = self._read(slots, options)
+        mass = [
+            sum(p for _, p in probabilities(slot.labels, logprobs))
+            for slot, logprobs in zip(slots, found, strict=True)
+        ]
+        rated = sum(s.written or m >= MIN_MASS for s, m in zip(slots, mass, strict=True))
+        usage = used([*outputs, *reads])
+        return SideRound(time.monotonic() - started, len(given), rated, usage, critiques_s)
+
+
+def empty_cache(llm: Any) -> None:
+    """Empty the prefix cache of a vllm.LLM. EngineError if it cannot be."""
+    for _ in range(TRIES):
+        if llm.reset_prefix_cache():
+            return
+        time.sleep(WAIT_S)  # the last step's blocks are not free yet
+    raise EngineError("the prefix cache cannot be emptied: the engine still has work")
+
+
+def own_text(output: Any) -> Generation:
+    """Return the judge's text in a vLLM output."""
+    [own] = output.outputs
+    return Generation(own.text, tuple(own.token_ids))
+
+
+def used(outputs: Sequence[Any]) -> Usage:
+    """Tokens of vLLM outputs."""
+    return Usage(
+        sum(len(output.prompt_token_ids) for output in outputs),
+        sum(output.num_cached_tokens or 0 for output in outputs),
+        sum(len(output.outputs[0].token_ids) for output in outputs),
+    )

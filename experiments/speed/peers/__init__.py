@@ -1,1 +1,0 @@
-"""What asking an endpoint costs: this package beside other ways to ask for the same judgements."""
