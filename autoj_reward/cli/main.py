@@ -154,8 +154,8 @@ def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
         if words[: len(name.split())] == name.split():
             command = load(module, last)
             made.set_defaults(run=command.run)
-            for flag, options in command.flags:
-                made.add_argument(flag, **options)
+            for typed_as, options in command.flags:
+                made.add_argument(typed_as, **options)
     return top
 
 
