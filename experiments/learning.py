@@ -34,7 +34,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.study import Study, StudyConfig, command, train
 from experiments.tables import report, tabled
-from rollouts.train.config import LearnerConfig, TrainConfig
+from rollouts.train.learner import LearnerConfig, TrainConfig
 
 
 class LearningConfig(StudyConfig):

@@ -34,7 +34,7 @@ from autoj_reward.models.settings import kv_precision, settled, weight_precision
 from autoj_reward.training.fine_tuning import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.recipe import TrainScalarConfig
-from rollouts.train.config import TrainConfig
+from rollouts.train.learner import TrainConfig
 
 ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {
     "judge": JudgeConfig,

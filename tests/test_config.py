@@ -49,7 +49,7 @@ from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers.__main__ import PeersConfig
 from experiments.speed.service import ServiceSpeedConfig
 from experiments.speed.throughput.config import ThroughputConfig
-from rollouts.train.config import TrainConfig
+from rollouts.train.learner import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
 FOLDER = Path(__file__).parent.parent / "configs"

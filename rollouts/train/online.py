@@ -18,8 +18,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures, health_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.training.checkpoints import train_on
-from rollouts.train.config import TrainConfig
-from rollouts.train.learner import Learner, arguments, load_policy, lora, model_options
+from rollouts.train.learner import Learner, TrainConfig, arguments, load_policy, lora, model_options
 
 
 def train_grpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:

@@ -11,7 +11,7 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.journal import Journal
-from rollouts.train.chosen import training_rows
+from rollouts.train.rejection_sampling import training_rows
 from tests.reference_format import write_reference_format
 from tests.rollouts.test_job import Job, judged, read, write_rows
 

@@ -21,9 +21,8 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train import main as training
-from rollouts.train import placement
-from rollouts.train.chosen import TrainingRows, training_rows
 from rollouts.train.ppo import prompt_order
+from rollouts.train.rejection_sampling import TrainingRows, training_rows
 
 ROOT = Path(__file__).parents[2]
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
@@ -79,11 +78,11 @@ def test_a_run_is_stopped_and_goes_on(
     (written.parent / "queries.jsonl").write_text(lines, encoding="utf-8")
     # The judge dies in the third step, after the checkpoint of the second.
     asked: list[str] = []
-    monkeypatch.setattr(placement, "RewardModel", _listening(asked, deaf_after=2))
+    monkeypatch.setattr(training, "RewardModel", _listening(asked, deaf_after=2))
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
         training.main(algorithm, str(written))
     assert not (run / "policy").exists()
-    monkeypatch.setattr(placement, "RewardModel", _listening(asked))
+    monkeypatch.setattr(training, "RewardModel", _listening(asked))
     assert training.main(algorithm, str(written)) == 0
     # No step is done twice, and none is left out.
     assert len(set(asked)) == len(queries) / share
@@ -106,12 +105,12 @@ def test_a_checkpoint_that_was_cut_off_is_passed_over(
 ) -> None:
     run, sets = written.parent / "run", ["save_steps=1"]
     # The judge dies in the third step, and the checkpoint of the second is not whole.
-    monkeypatch.setattr(placement, "RewardModel", _listening([], deaf_after=2))
+    monkeypatch.setattr(training, "RewardModel", _listening([], deaf_after=2))
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
         training.main(algorithm, str(written), sets)
     assert not (run / "policy").exists()
     _cut_off(run)
-    monkeypatch.setattr(placement, "RewardModel", _listening([]))
+    monkeypatch.setattr(training, "RewardModel", _listening([]))
     assert training.main(algorithm, str(written), sets) == 0
     assert "-1\n" in capsys.readouterr().err.partition("goes on from ")[2]
     assert (run / "policy").is_dir()
