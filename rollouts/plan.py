@@ -26,7 +26,7 @@ from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room

@@ -18,7 +18,7 @@ from autoj_reward.capacity.roofline import (
 )
 from autoj_reward.capacity.shape import ModelShape, find_shape, unquantised
 from autoj_reward.errors import ConfigError
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 
 
 class PlanConfig(Lengths, Serving):

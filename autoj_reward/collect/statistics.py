@@ -9,7 +9,7 @@ from typing import Any
 
 from autoj_reward.collect.answers import Cost
 from autoj_reward.collect.protocols import Result
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 
 LABELS = ("win", "lose", "tie")
 """Of the first response, as Table 20 has them for the labels 0, 1 and 2."""

@@ -16,7 +16,7 @@ from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.evaluate.leaderboard_tables import section
 from autoj_reward.evaluate.results import ROWS, beside, load, load_rows
 from autoj_reward.io.files import require_apart, write_text
-from autoj_reward.io.page import data_block, esc, num, page, plural, visible
+from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
 from autoj_reward.io.plain import to_json
 
 Titled = tuple[str, str]

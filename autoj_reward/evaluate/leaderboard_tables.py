@@ -8,7 +8,7 @@ from typing import Any
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.intervals import Figures
 from autoj_reward.io.chart import scatter
-from autoj_reward.io.page import esc, num
+from autoj_reward.io.markup import esc, num
 
 MAIN = {"eval-c": "win", "best-of-four": "accuracy"}
 NO_INTERVAL = ("accuracy",)

@@ -31,13 +31,11 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import entry_view, resolve_view, with_readings
 from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
-from rollouts.best_of_n.counts import Counts
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.results import Gathered, recording, write_figures
-from rollouts.best_of_n.sample import Sample
+from rollouts.best_of_n.report import Gathered, write_figures
+from rollouts.best_of_n.results import GroupResult, recording
 from rollouts.best_of_n.shards import in_shards
-from rollouts.best_of_n.spending import budget_text
-from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
+from rollouts.best_of_n.stages import Counts
+from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, budget_text
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -68,14 +66,14 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
                 found = in_shards(config, left_out, counts)
             else:
                 found = asyncio.run(_in_this_process(config, rows, left_out, counts))
-        summary = found.figures.summary(
+        summary = found.statistics.summary(
             left_out,
             counts.seconds,
             reused=counts.reused,
             new=counts.new,
             new_usage=counts.usage,
         )
-        write_figures(config, summary, found.sample)
+        write_figures(config, summary, found)
     return summary
 
 
@@ -84,7 +82,7 @@ async def _in_this_process(
 ) -> Gathered:
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    found = Gathered(Figures(config.view, config.budget), Sample(config.view))
+    found = Gathered(config)
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_flight import Progress, in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import BestOfNConfig, View
+from autoj_reward.config import BestOfNConfig, PolicyConfig, View
 from autoj_reward.context import Asked
+from autoj_reward.conversation import messages_of
+from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.io.rows import QueryRow, queries
 from autoj_reward.io.stream import LeftOut, Stream
 from autoj_reward.journal import Journal, Sampled
@@ -20,10 +28,9 @@ from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass, select_within
 from autoj_reward.questions.choose import choose
-from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import Asking, BadRow, Candidate
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.sampler import on_record, sample_missing
+from autoj_reward.replicas.replica import PolicyReplica, policy_name
+from autoj_reward.types import Asking, BadRow, Candidate, Judgement, Outcome, Usage
+from rollouts.best_of_n.results import GroupResult
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -147,3 +154,143 @@ def _view(config: BestOfNConfig) -> View:
     """The view of a config in which `auto` is resolved."""
     assert config.view != "auto"
     return config.view
+
+
+QUERIES_AT_ONCE = 16
+A = TypeVar("A", bound=Asking)
+
+
+class Policy(Protocol):
+    """Samples responses to one query."""
+
+    async def sample(self, asked: Asking) -> Sampled:
+        """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
+
+
+@asynccontextmanager
+async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> AsyncIterator[Policy]:
+    """The policy of a config: on the cluster for vLLM, in this process for a script."""
+    if config.kind != "vllm":
+        replica = PolicyReplica(config)
+        await replica.start()
+        yield replica
+        return
+    assert cluster is not None  # it is made for such a policy
+    try:
+        yield cluster.deploy_policy(config)
+    finally:
+        cluster.remove("policy")
+
+
+async def sample_missing(
+    queries: Iterable[A],
+    config: PolicyConfig,
+    journal: Journal,
+    progress: Callable[[Sampled], None],
+    cluster: Cluster | None,
+) -> dict[A, str]:
+    """Have responses to every query in the journal; the queries that have none, and why.
+
+    What the journal holds is not sampled again, and the policy is loaded only if something is
+    missing. progress is told of every query as it is done.
+    """
+    name = policy_name(config)
+    failed: dict[A, str] = {}
+    under_way: set[A] = set()
+
+    def missing() -> Iterator[A]:
+        for query in queries:
+            if query in under_way or query in failed:
+                continue
+            if kept := journal.get_samples(name, on_record(query)):
+                progress(kept)
+            else:
+                under_way.add(query)
+                yield query
+
+    wanted = missing()
+    first = next(wanted, None)
+    if first is None:
+        return failed
+    async with open_policy(config, cluster) as policy:
+
+        async def one(query: A) -> None:
+            sampled = await _ask(policy, query, config.serve.deadline_s)
+            if isinstance(sampled, Sampled):
+                progress(journal.put_samples(name, on_record(query), sampled))
+            else:
+                failed[query] = sampled
+            under_way.remove(query)
+
+        await in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
+    return failed
+
+
+def on_record(asked: Asking) -> str:
+    """What a journal has samples under: the query, or the messages as JSON."""
+    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
+
+
+async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | str:
+    deadline = time.monotonic() + deadline_s
+    pause = 0.5
+    while True:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return await policy.sample(query)
+        except InputRejected as error:
+            return str(error)
+        except TimeoutError:
+            return f"the policy gave no answer within {deadline_s:g} s"
+        except EngineUnavailable as error:
+            if time.monotonic() + pause > deadline:
+                return str(error)
+        await asyncio.sleep(pause)
+        pause = min(10.0, pause * 2)
+
+
+@dataclass(slots=True)
+class Counts:
+    """queries: usable rows. answered: candidates that the input brings, copies within a query once.
+    unanswered: queries that the policy is to answer. reused, new, usage: judge inputs from the
+    journal, asked by this run, and the cost of the latter. unavailable: judge inputs that nobody
+    answered. rows: SHA-256 over all that is to be judged."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    queries: int = 0
+    answered: int = 0
+    unanswered: int = 0
+    reused: int = 0
+    new: int = 0
+    usage: Usage = Usage()
+    unavailable: int = 0
+    rows: Any = field(default_factory=hashlib.sha256)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - started
+
+    def expect(self, row: QueryRow) -> None:
+        self.rows.update(repr(row).encode())  # repr escapes lone surrogates
+        self.queries += 1
+        self.unanswered += row.responses is None
+        self.answered += len(set(row.responses or ()))
+
+    def expected(self, config: BestOfNConfig) -> int:
+        """Judge inputs to come, tie-breaks and copies between queries aside."""
+        total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
+        if config.budget is None:
+            return total * config.judge.critiques
+        # The cheap pass, and at most so many critiques.
+        return total + int(total * config.judge.critiques * config.budget)
+
+    def add(self, judgement: Judgement, reused: bool, on_budget: bool) -> None:
+        self.reused += reused
+        self.usage += Usage() if reused else judgement.usage
+        reading = on_budget and judgement.ok and not judgement.critique
+        self.new += not (reused or reading)
+        self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

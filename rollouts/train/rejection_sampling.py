@@ -39,7 +39,7 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.fine_tuning import half_precision, on_gpu
 from autoj_reward.types import Asking
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.sampler import on_record
+from rollouts.best_of_n.stages import on_record
 from rollouts.train.learner import (
     LearnerConfig,
     load_policy,

@@ -34,7 +34,7 @@ from autoj_reward.replicas.replica import PolicyReplica
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
-from rollouts.best_of_n import sampler
+from rollouts.best_of_n import stages as sampler
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
 from tests.tokenizers import qwen
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.best_of_n.curve import MeanCurve, best_of_n_curve
+from autoj_reward.watch.statistics import MeanCurve, best_of_n_curve
 
 ratings = st.lists(st.floats(-100, 100), min_size=1, max_size=9).map(tuple)
 

@@ -34,10 +34,9 @@ from autoj_reward.types import (
     Usage,
     Verdict,
 )
-from rollouts.best_of_n.curve import best_of_n_curve
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.records import judgement_records, selection_record
-from rollouts.best_of_n.shard import Shard, groups_of
+from autoj_reward.watch.statistics import best_of_n_curve
+from rollouts.best_of_n.results import GroupResult, judgement_records, selection_record
+from rollouts.best_of_n.shards import Shard, groups_of
 from tests.rollouts.figures import summarise
 
 LONE = "\ud800"

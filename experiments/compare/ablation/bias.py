@@ -13,8 +13,8 @@ import numpy as np
 
 from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Indices, Statistic, ratio
 from autoj_reward.evaluate.within_query import best_drawn
+from autoj_reward.watch.statistics import best_of_n_curve
 from experiments.compare.ablation.measures import Scored
-from rollouts.best_of_n.curve import best_of_n_curve
 
 CONFIDENT = 1.0
 """Standard deviations apart at which a reward tells two candidates apart with confidence."""

@@ -22,7 +22,7 @@ from experiments.compare.ablation.figures import Run
 from experiments.compare.ablation.pairs import alone_inputs
 from experiments.compare.ablation.rewards import KNOWN, Group
 from experiments.compare.panel import Material, ask, read_material
-from rollouts.best_of_n.sampler import sample_missing
+from rollouts.best_of_n.stages import sample_missing
 
 Said = tuple[str, str]
 """A query and a response."""

@@ -15,7 +15,7 @@ import numpy as np
 from autoj_reward.evaluate.intervals import Array, Draws, Estimate, Statistic, difference, ratio
 from autoj_reward.evaluate.metrics import Correlation, correlation, pearson, spearman
 from autoj_reward.evaluate.within_query import best_drawn, orders, tie_counts
-from rollouts.best_of_n.curve import default_sizes
+from autoj_reward.watch.statistics import default_sizes
 
 MEASURES: Mapping[str, Correlation] = {"pearson": pearson, "spearman": spearman}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autoj_reward.io.chart import curves
-from autoj_reward.io.markdown import Table
+from autoj_reward.io.markup import Table
 from experiments.compare.ablation.rewards import TITLES
 from experiments.tables import Section, report, tabled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autoj_reward.io.chart import curves
-from autoj_reward.io.markdown import Table
+from autoj_reward.io.markup import Table
 from experiments.compare.judge_quality.ordered import SIZES, TEN
 from experiments.tables import Section, report, tabled
 
