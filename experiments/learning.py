@@ -137,10 +137,10 @@ def sample(learner: LearnerConfig, model: str, queries: Sequence[str], n: int) -
     """n responses to each query at the temperature of the training."""
     import torch
 
-    from rollouts.train.learner import load_policy, load_tokenizer
+    from rollouts.train.learner import load_policy, load_policy_tokenizer
 
     torch.manual_seed(1)
-    path, tokenizer = load_tokenizer(learner.model_copy(update={"model": model}))
+    path, tokenizer = load_policy_tokenizer(learner.model_copy(update={"model": model}))
     policy = load_policy(learner, path, tokenizer)
     chats = [[{"role": "user", "content": query}] for query in queries for _ in range(n)]
     inputs = tokenizer.apply_chat_template(

@@ -41,7 +41,6 @@ CANDIDATES = 200
 """Most candidates of a query that are listed: its best, and its worst."""
 SAID = 16
 """Most judgements of a candidate, and comparisons of two, that are shown whole."""
-COMPARISONS = 100
 SEARCH_S = 1.0
 """How long one search may take before it says how far it came."""
 STRETCH = 25
@@ -181,10 +180,9 @@ class Answers:
         rows = self._rows(number)
         found = _ordered(_standing(rows), view)
         listed = found[: CANDIDATES // 2] + found[CANDIDATES // 2 :][-CANDIDATES // 2 :]
-        pairs = [row for row in rows if row.mark.kind == COMPARISON][:COMPARISONS]
         by_id = {row.id: row for row in rows}
         first = [by_id[own.rows[0]] for own in listed]
-        texts = self._run.texts([row.place for row in (*first, *pairs[:1], *rows[:1])])
+        texts = self._run.texts([row.place for row in (*first, *rows[:1])])
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
@@ -196,15 +194,10 @@ class Answers:
                     str(own.response),
                     _response(own, row, texts.get(row.place)),
                     own.result(),
-                    len(own.marks),
                 )
                 for own, row in zip(listed, first, strict=True)
             ],
-            "comparisons": [
-                {"one": str(row.one), "two": str(row.two), "verdict": row.mark.verdict,
-                 "outcome": row.mark.outcome} for row in pairs
-            ],
-        }  # fmt: skip
+        }
 
     def _pair(self, given: Given) -> dict[str, Any]:
         rows = self._rows(_number(given, "id"))
@@ -260,7 +253,7 @@ def _response(own: Stander, row: JudgedRow, entry: Entry | None) -> str:
 
 def _compared(row: JudgedRow, entry: Entry) -> dict[str, Any]:
     names = {"one": str(row.one), "two": str(row.two)}
-    return names | comparison_details(entry.judgement) | {"at": entry.at}
+    return names | comparison_details(entry.judgement)
 
 
 def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[str, Any]:
@@ -273,7 +266,7 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
         "name": name,
         "response": shown(response),
         "judgements": [
-            judgement_details(e.judgement, row.mark.kind, e.item.sample) | {"at": e.at}
+            judgement_details(e.judgement, row.mark.kind, e.item.sample)
             for row, e in known
             if row.mark.kind != COMPARISON
         ],

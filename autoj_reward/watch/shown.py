@@ -106,15 +106,12 @@ def _is_point(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
 
 
-def candidate_line(
-    name: str, response: str, result: CandidateResult, judgements: int
-) -> dict[str, Any]:
-    """Return a candidate's line in the list of its query's. judgements: how many it got."""
+def candidate_line(name: str, response: str, result: CandidateResult) -> dict[str, Any]:
+    """Return a candidate's line in the list of its query's."""
     return {
         "name": name,
         "text": excerpt(response),
         "values": dict(zip(VIEWS, result.values, strict=True)),
-        "judgements": judgements,
         "outcome": result.outcome,
         "forced": result.forced,
         "flags": _flags(result.flags),
@@ -134,7 +131,6 @@ def judgement_details(
         "rating": rating.value if rating else None,
         "expected": rating.expected if rating else None,
         "direct": rating.direct if rating else None,
-        "outside": rating.outside if rating else None,
         "distribution": [[visible(label), round(p, 5)] for label, p in (slot or ())[:64]],
     }
 

@@ -87,10 +87,10 @@ class ViewTotals:
         return {
             "queries": self.queries,
             "several": self.several,
-            "tie_rate": ratio(self.top_tied, self.several),
-            "pair_tie_rate": ratio(self.tied, self.pairs),
-            "spread": ratio(self.deviation, self.several),
-            "gain": ratio(self.best - self.mean, self.several),
+            "tie_rate": quotient(self.top_tied, self.several),
+            "pair_tie_rate": quotient(self.tied, self.pairs),
+            "spread": quotient(self.deviation, self.several),
+            "gain": quotient(self.best - self.mean, self.several),
         }
 
 
@@ -176,15 +176,15 @@ class RunStatistics:
             "queries": self.queries,
             "candidates": self.candidates,
             "outcomes": {outcome.value: self._outcomes[outcome] for outcome in Outcome},
-            "ok_share": ratio(ok, self.candidates - self._outcomes[Outcome.ABANDONED]),
+            "ok_share": quotient(ok, self.candidates - self._outcomes[Outcome.ABANDONED]),
             "reasons": by_count(self._reasons),
             "forced": self._forced,
-            "forced_share": ratio(self._forced, ok),
+            "forced_share": quotient(self._forced, ok),
             "flags": by_count(self._flags),
-            "mean_rating": ratio(self._total, self._rated),
+            "mean_rating": quotient(self._total, self._rated),
             "histogram": self._histogram.counts(),
             "usage": self.usage,
-            "cache_hit_rate": ratio(self.usage.tokens_cached, self.usage.tokens_in),
+            "cache_hit_rate": quotient(self.usage.tokens_cached, self.usage.tokens_in),
         }
 
 
@@ -206,13 +206,13 @@ def notices(found: Mapping[str, Any], view: str) -> list[str]:
         said.append("No candidate got a rating: a choice among them is arbitrary.")
     elif ok_share is not None and ok_share < 0.95:
         said.append(
-            f"{percent(1 - ok_share)} of the judgements failed. Failed candidates cannot be chosen "
-            "unless all of a query's candidates failed."
+            f"{as_percent(1 - ok_share)} of the judgements failed. Failed candidates cannot be "
+            "chosen unless all of a query's candidates failed."
         )
     if forced is not None and forced > 0.5:
         said.append(
-            f"{percent(forced)} of the ratings were forced: the judge did not write them itself, "
-            "so they say less than ratings that it wrote after its critique."
+            f"{as_percent(forced)} of the ratings were forced: the judge did not write them "
+            "itself, so they say less than ratings that it wrote after its critique."
         )
     if spread is not None and spread < 0.1:
         said.append(
@@ -222,8 +222,8 @@ def notices(found: Mapping[str, Any], view: str) -> list[str]:
     elif ties is not None and ties > 0.7:
         name = view if view == "rating" else f"{view} rating"
         said.append(
-            f"{percent(ties)} of the candidate pairs of a query got the same {name}: the tie-break "
-            "decides most choices."
+            f"{as_percent(ties)} of the candidate pairs of a query got the same {name}: the "
+            "tie-break decides most choices."
         )
     return said
 
@@ -340,12 +340,12 @@ def by_count(counts: Counter[str]) -> dict[str, int]:
     return {name: n for name, n in counts.most_common() if n > 0}
 
 
-def ratio(part: float, whole: float) -> float | None:
+def quotient(part: float, whole: float) -> float | None:
     """Return the quotient, or None where there is nothing to divide by."""
     return part / whole if whole > 0 else None
 
 
-def percent(part: float) -> str:
+def as_percent(part: float) -> str:
     """Return a share as the page's script writes it, halves rounded up."""
     return f"{math.floor(1000 * part + 0.5) / 10:g} %"
 

@@ -251,7 +251,7 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
 
 def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
     candidate, judgement = group.candidates[n], group.judgements[n]
-    found = candidate_line(str(n), candidate.response, result_of(judgement), 1)
+    found = candidate_line(str(n), candidate.response, result_of(judgement))
     found |= {
         "candidate": str(n),
         "chosen": n == group.selection.index,

@@ -142,7 +142,7 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ResultFiles:
     """The two files of RESULTS, and what adds a query to them."""
 
     selection: Output
@@ -155,19 +155,19 @@ class Record:
 
 
 @contextmanager
-def recording(folder: Path) -> Iterator[Record]:
+def writing_results(folder: Path) -> Iterator[ResultFiles]:
     """What takes the queries that are to come, in their order. selections.jsonl and
     judgements.jsonl are there, each whole, once the block has ended without an error."""
     with (
         filling(folder / RESULTS[0]) as selection,
         filling(folder / RESULTS[1]) as judgement,
     ):
-        yield Record(selection, judgement)
+        yield ResultFiles(selection, judgement)
 
 
 @contextmanager
 def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
-    """What takes the folders of parts in their order; else as `recording`."""
+    """What takes the folders of parts in their order; else as `writing_results`."""
     with ExitStack() as stack:
         files = [(name, stack.enter_context(filling(folder / name))) for name in RESULTS]
 

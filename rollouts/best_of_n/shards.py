@@ -40,7 +40,7 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
-from rollouts.best_of_n.results import RESULTS, GroupResult, joining, recording
+from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
 from rollouts.best_of_n.stages import Counts
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
@@ -75,7 +75,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShardPart:
     """What a shard came to.
 
     queries, judgements: rows of its result files. reused, new, usage, unavailable: as in Counts.
@@ -99,7 +99,7 @@ class Part:
         return not (self.unavailable or self.left_out.count)
 
 
-def part_of(shard: Shard, output: Path) -> Part | None:
+def part_of(shard: Shard, output: Path) -> ShardPart | None:
     """The part that is there for just this shard."""
     try:
         found = json.loads((shard.part(output) / "part.json").read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def part_of(shard: Shard, output: Path) -> Part | None:
             "usage": Usage(**found["usage"]),
             "left_out": LeftOut(found["left_out"]["count"], bad),
         }
-        part = Part(**found | known)
+        part = ShardPart(**found | known)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return part if part.shard == shard else None
@@ -135,10 +135,10 @@ class Records(pickle.Unpickler):
 
 
 async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
-    """Have the policy answer what has no responses; see `stages.sample`."""
+    """Have the policy answer what has no responses; see `stages.sample_rows`."""
     with _journal(config, shard) as journal:
         rows = stages.rows_of(config).part(shard.first, shard.last)
-        return await stages.sample(config, rows, journal, cluster, lambda _: None)
+        return await stages.sample_rows(config, rows, journal, cluster, lambda _: None)
 
 
 async def judge_shard(
@@ -154,7 +154,7 @@ async def judge_shard(
         rows = stages.rows_of(config).part(shard.first, shard.last)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
         queries = judgements = 0
-        with recording(folder) as record, filling(folder / "groups.pickle") as kept:
+        with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
 
             def add(group: GroupResult) -> None:
                 nonlocal queries, judgements
@@ -162,9 +162,9 @@ async def judge_shard(
                 kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            await stages.judge(config, groups, journal, cluster, progress, add, used.append)
+            await stages.judge_groups(config, groups, journal, cluster, progress, add, used.append)
         of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
-        write_json(folder / "part.json", Part(shard, queries, judgements, *of))
+        write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))
 
 
 def _journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
@@ -294,7 +294,7 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
         judge = config.judge.on_replicas and cluster.deploy_judge(config.judge).shared(workers)
         asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
         made_of = _elsewhere(config), Deployed(judge or None, asked or None)
-        taken: list[Any] = [Sampling, Judging] if policy else [Judging]
+        taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
         items: list[Given] = [(shard, {}) for shard in shards]
         for _ in through(items, taken, made_of, workers):
             yield
@@ -316,7 +316,7 @@ class _Stage:
         self._config, self._replicas = config, replicas
 
 
-class Sampling(_Stage):
+class SamplingStage(_Stage):
     """Has the policy answer what has no responses."""
 
     def __call__(self, given: Given) -> Given:
@@ -324,7 +324,7 @@ class Sampling(_Stage):
         return shard, asyncio.run(sample_shard(self._config, shard, self._replicas))
 
 
-class Judging(_Stage):
+class JudgingStage(_Stage):
     """Judges and selects, and leaves the part."""
 
     def __call__(self, given: Given) -> Shard:
@@ -335,7 +335,9 @@ class Judging(_Stage):
         return shard
 
 
-def _count(part: Part, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool) -> None:
+def _count(
+    part: ShardPart, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool
+) -> None:
     first = [replace(bad, file=name) for bad in part.left_out.first]
     left_out.extend(LeftOut(part.left_out.count, first))
     if not of_this_run:
@@ -346,7 +348,7 @@ def _count(part: Part, counts: Counts, left_out: LeftOut, name: str, of_this_run
     counts.usage += part.usage
 
 
-def _manifest(parts: Sequence[Part]) -> dict[str, Any]:
+def _manifest(parts: Sequence[ShardPart]) -> dict[str, Any]:
     """Where the parts are, of which rows of the input, and how many rows they have."""
     return {
         "shards": [

@@ -49,7 +49,7 @@ def asked(config: BestOfNConfig) -> tuple[Asked, ...]:
     return context_asked(config.judge, config.columns, None if compares else "single")
 
 
-async def sample(
+async def sample_rows(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
@@ -87,7 +87,7 @@ def grouped(
         yield row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs)
 
 
-async def judge(
+async def judge_groups(
     config: BestOfNConfig,
     groups: Iterator[Group],
     journal: Journal,

@@ -17,7 +17,7 @@ from autoj_reward.watch.statistics import (
     RunStatistics,
     by_count,
     count_name,
-    ratio,
+    quotient,
     result_of,
 )
 from rollouts.best_of_n.results import GroupResult
@@ -89,7 +89,11 @@ class JobStatistics:
 
     def __init__(self, view: str, budget: float | None = None) -> None:
         self.candidates = RunStatistics()
-        self._view, self._judge, self._spent = view, "", None if budget is None else Spent(budget)
+        self._view, self._judge, self._spent = (
+            view,
+            "",
+            None if budget is None else BudgetStatistics(budget),
+        )
         self._copies = self._comparisons = 0
         self._rules: Counter[str] = Counter()
         self._curve = MeanCurve()
@@ -137,8 +141,8 @@ class JobStatistics:
             comparisons=self._comparisons,
             reused=reused,
             seconds=dict(seconds),
-            judgements_per_second=ratio(new, time) if new is not None else None,
-            output_tokens_per_second=ratio(new_usage.tokens_out, time) if new_usage else None,
+            judgements_per_second=quotient(new, time) if new is not None else None,
+            output_tokens_per_second=quotient(new_usage.tokens_out, time) if new_usage else None,
             bad_rows=tuple(left_out.first),
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
@@ -176,7 +180,7 @@ class BudgetSummary:
     over: int
 
 
-class Spent:
+class BudgetStatistics:
     """Adds up what queries spent."""
 
     def __init__(self, share: float) -> None:

@@ -97,7 +97,7 @@ class Learner:
 
 def load_learner(config: TrainConfig) -> Learner:
     """Tokenizer and prompts. Prompts that are too long are named and left out."""
-    path, tokenizer = load_tokenizer(config.learner)
+    path, tokenizer = load_policy_tokenizer(config.learner)
     asked = ContextFields(config.reward).asked
     rows = read_prompts(config, tokenizer, asked)
     # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
@@ -127,7 +127,7 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
     return {"revision": learner.revision, "dtype": getattr(torch, dtype)}
 
 
-def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
+def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
     """The model's folder or hub name, and its tokenizer, with a pad token that ends nothing."""
     from transformers import AutoTokenizer
 
@@ -162,7 +162,7 @@ def read_prompts(
     return tuple(kept)
 
 
-def arguments(config: TrainConfig) -> dict[str, Any]:
+def common_arguments(config: TrainConfig) -> dict[str, Any]:
     """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {

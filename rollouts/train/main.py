@@ -27,7 +27,7 @@ from rollouts.plan import training_load
 from rollouts.train.learner import TrainConfig, load_learner, named, require_arguments
 
 ALGORITHMS = {
-    "ppo": ("rollouts.train.ppo:train", "trl.experimental.ppo:PPOConfig"),
+    "ppo": ("rollouts.train.ppo:train_ppo", "trl.experimental.ppo:PPOConfig"),
     "grpo": ("rollouts.train.online:train_grpo", "trl:GRPOConfig"),
     "rloo": ("rollouts.train.online:train_rloo", "trl:RLOOConfig"),
     "online-dpo": (

@@ -35,7 +35,7 @@ from rollouts.train.learner import (
     Learner,
     LearnerConfig,
     TrainConfig,
-    arguments,
+    common_arguments,
     load_policy,
     lora,
     model_options,
@@ -46,7 +46,7 @@ from rollouts.train.online import JudgeLog
 STATE = "ppo-"
 
 
-def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's PPOTrainer to its end, or go on with it."""
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
@@ -62,7 +62,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
         print(f"goes on from {kept}", file=sys.stderr)
     if done < config.steps:
         policy, reference, value = _models(config, learner, kept)
-        args = arguments(config) | {
+        args = common_arguments(config) | {
             "total_episodes": config.batch_size * (config.steps - done),
             "response_length": config.learner.max_response_tokens,
             "temperature": config.learner.temperature,

@@ -43,7 +43,7 @@ from rollouts.best_of_n.stages import on_record
 from rollouts.train.learner import (
     LearnerConfig,
     load_policy,
-    load_tokenizer,
+    load_policy_tokenizer,
     lora,
     require_arguments,
 )
@@ -118,8 +118,8 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
     )
     job = best_of_n.ranked(job)
     if not (job.output / "summary.json").is_file():
-        best_of_n.run(job)
-    rows = training_rows(job, config.better_by, policy, number)
+        best_of_n.run_job(job)
+    rows = chosen_rows(job, config.better_by, policy, number)
     write_jsonl(folder / "sft.jsonl", rows.sft)
     write_jsonl(folder / "pairs.jsonl", rows.pairs)
     cut = f"{rows.cut} choices were cut off at policy.max_tokens {config.policy.max_tokens}"
@@ -142,7 +142,7 @@ def _train(
 
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
-    path, tokenizer = load_tokenizer(learner)
+    path, tokenizer = load_policy_tokenizer(learner)
     arguments = {
         "output_dir": str(folder / "sft"),
         "num_train_epochs": sft.epochs,
@@ -192,7 +192,7 @@ class TrainingRows:
     cut: int
 
 
-def training_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) -> TrainingRows:
+def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) -> TrainingRows:
     """The rows of a finished job, in round `number`.
 
     Queries without a rated choice, or whose choice gains less than better_by over the mean of the

@@ -22,7 +22,7 @@ from autoj_reward.trainer.reward import RewardModel
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train import main as training
 from rollouts.train.ppo import prompt_order
-from rollouts.train.rejection_sampling import TrainingRows, training_rows
+from rollouts.train.rejection_sampling import TrainingRows, chosen_rows
 
 ROOT = Path(__file__).parents[2]
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
@@ -221,8 +221,8 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
         kept = Sampled(("good", "fair", "poor"), (None,) * 3, ended, 9)
         journal.put_samples(policy_name(job.policy), query, kept)
     journal.close()
-    best_of_n.run(job)
-    rows = training_rows(job, 0.0, "p", 1)
+    best_of_n.run_job(job)
+    rows = chosen_rows(job, 0.0, "p", 1)
     kept_queries = [QUERIES[0], QUERIES[2], QUERIES[3]]
     system = {"role": "system", "content": "Be brief."}
     prompts = [[system, {"role": "user", "content": query}] for query in kept_queries]
@@ -231,7 +231,7 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
     assert [row["prompt"] for row in rows.pairs] == prompts[:2]
     assert [row["rejected"][0]["content"] for row in rows.pairs] == ["poor", "fair"]
     assert rows.cut == 1
-    assert training_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
+    assert chosen_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
 
 
 TYPOS = {

@@ -21,7 +21,7 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run
-from autoj_reward.watch.service import make_app
+from autoj_reward.watch.service import page_app
 from tests.browser import Page, chromium
 from tests.watch.conftest import Record, wait_for
 
@@ -31,7 +31,7 @@ CRITIQUE = "The [response](javascript:alert(1)) is <b>clear</b>.\nRating: [[9]]"
 
 
 def client(record: Record) -> httpx.AsyncClient:
-    app = make_app(Run(record.folder), "secret")
+    app = page_app(Run(record.folder), "secret")
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://watch")
 
 
