@@ -54,7 +54,7 @@ def esc(text: object) -> str:
 
 def data_block(value: object) -> str:
     """A JSON value as text that no script or comment tag inside it can leave."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False)
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -43,7 +43,7 @@ from rollouts.best_of_n.summary import BudgetSummary, JobStatistics, Summary, bu
 ALL = 200
 """Queries that are all shown."""
 FIRST, LAST, WORST, DRAWN = 50, 25, 50, 75
-LONG, SHORT = 12_000, 1_000
+LONG, SHORT = 12_000, 500
 """Characters of a text: of a query, and of its chosen, best and worst candidate; of the others."""
 BAD_ROWS = 50
 KINDS = {

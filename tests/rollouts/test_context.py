@@ -56,7 +56,7 @@ def test_best_of_n_by_reference(
         (["five"], {"reference": "four"}),
     ]
     page = (job.output / "report.html").read_text()
-    assert '"rubric": "\\u003cb\\u003eexact\\u003c/b\\u003e"' in page and '"reference": "4"' in page
+    assert '"rubric":"\\u003cb\\u003eexact\\u003c/b\\u003e"' in page and '"reference":"4"' in page
     assert job.selections()[0]["extra"] == {"answer": 4, "rubric": "<b>exact</b>"}
     before = len(judged(job.log))
     assert job.run("--set", "tie_break=[first]") == 0 and len(judged(job.log)) == before
