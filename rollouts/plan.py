@@ -91,7 +91,7 @@ def main(
 
 
 def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> Place:
-    """Where a training runs: by accelerate's config, or on so many GPUs that each hold it whole."""
+    """Return where a training runs: by accelerate's config, or whole on each of so many GPUs."""
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())
@@ -100,7 +100,7 @@ def place_of(machine: Machine, accelerate: str | None, processes: int | None) ->
 
 
 def plan(data: Mapping[str, Any], machine: Machine, place: Place, flags: PlanConfig) -> list[Row]:
-    """A row for each engine, and for each trainer that could run the file."""
+    """Return a row for each engine, and for each trainer that could run the file."""
     return [*_engines(data, machine, flags), *_trainings(data, place)]
 
 
@@ -179,7 +179,7 @@ def _trainings(data: Mapping[str, Any], place: Place) -> Iterator[Row]:
 
 
 def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
-    """The load of a step on each of so many GPUs. Raises ModelError for a shape not known."""
+    """Return the load of a step on each of so many GPUs. ModelError for an unknown shape."""
     return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
 
 
@@ -227,7 +227,7 @@ LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
 
 
 def render_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
-    """The plan as Markdown."""
+    """Return the plan as Markdown."""
     planned = any(row.rate for row in rows)
     columns = rate_columns(flags) if planned else []
     cells = [

@@ -52,7 +52,7 @@ Given = Mapping[str, str]
 
 
 class Answers:
-    """Answers for one run. Raises InputError for a question that is none."""
+    """Answers questions of the page about one run. Raises InputError for an unknown question."""
 
     def __init__(self, run: Run, now: Callable[[], float] = time.time) -> None:
         self._run, self._now = run, now
@@ -237,7 +237,7 @@ class Answers:
 
 
 def as_text(answer: dict[str, Any]) -> str:
-    """JSON of ASCII alone; numbers that it lacks become null."""
+    """Return JSON of ASCII alone; NaN and infinity become null."""
     return json.dumps(plain(answer), allow_nan=False)
 
 

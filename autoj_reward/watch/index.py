@@ -62,14 +62,14 @@ FLAGS = 62
 
 
 class TextPlace(NamedTuple):
-    """Where the texts of a judgement are."""
+    """Place of a judgement's texts: the number of the journal, and its key there."""
 
     journal: int
     key: str
 
 
 class Filter(NamedTuple):
-    """Which queries, and in which order. outcome, flag: of any of their judgements."""
+    """Filter and order of a list of queries. outcome, flag: of any of their judgements."""
 
     judge: int
     view: int = 0
@@ -125,7 +125,10 @@ def standers(rows: Iterable[JudgedRow]) -> list[Stander]:
 
 
 class Index:
-    """Everything by judge: a journal may hold several. Use it from one thread at a time."""
+    """Index of judgements and queries, by judge: a journal may hold several judges.
+
+    Use it from one thread at a time.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
@@ -137,7 +140,7 @@ class Index:
         self._counted: dict[int, list[CandidateResult]] = {}
 
     def add(self, journal: int, entries: Sequence[Entry]) -> None:
-        """Count judgements, each in the place of an earlier one of the same key."""
+        """Count judgements; each replaces an earlier one of the same key."""
         self._db.execute("BEGIN")
         for entry in entries:
             self._add(journal, entry)
@@ -176,7 +179,7 @@ class Index:
         return [own.result() for own in standers(self.rows(asked))]
 
     def settle(self) -> None:
-        """Bring the statistics, and how queries stand, up to what was added."""
+        """Update the statistics and the standings of the queries that were added to."""
         self._db.execute("BEGIN")
         for asked, before in self._counted.items():
             self._settle(asked, before)
@@ -215,7 +218,7 @@ class Index:
                 self._db.execute(f"INSERT INTO standings VALUES ({marks})", (asked, view, *new))
 
     def rows(self, asked: int, most: int = -1) -> list[JudgedRow]:
-        """A query's judgements, in the order in which they came in: all, or the first so many."""
+        """Return a query's judgements in order of arrival, at most so many; -1 for all."""
         return self._rows("WHERE asked = ? ORDER BY id LIMIT ?", (asked, most))
 
     def _rows(self, where: str, values: Sequence[Any]) -> list[JudgedRow]:
@@ -228,7 +231,7 @@ class Index:
         ]
 
     def queries(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
-        """So many queries from the start-th on, each with its standing in the view."""
+        """Return at most so many queries from the start-th on, with their standing in the view."""
         where, values = self._where(wanted)
         found = self._db.execute(
             f"SELECT id, last, judged, candidates, failed, {STANDING} FROM asked LEFT JOIN"
@@ -240,7 +243,7 @@ class Index:
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def count(self, wanted: Filter) -> int:
-        """Of the queries that pass."""
+        """Return the number of queries that pass the filter."""
         where, values = self._where(wanted)
         found = self._db.execute(f"SELECT count(*) FROM asked WHERE {where}", values).fetchone()
         return int(found[0])
@@ -256,13 +259,13 @@ class Index:
         return " AND ".join(parts), values
 
     def known(self, journal: int, keys: Sequence[str]) -> dict[str, float]:
-        """The times of those of a journal's keys that are here."""
+        """Return the times of those of a journal's keys that are in the index."""
         marks = ", ".join("?" * len(keys))
         where = f"SELECT key, at FROM judged WHERE key IN ({marks}) AND journal = ?"
         return dict(self._db.execute(where, (*keys, journal)).fetchall())
 
     def places(self, asked: int, most: int) -> list[TextPlace]:
-        """Where the texts of so many of a query's judgements are."""
+        """Return the places of at most so many of a query's judgements."""
         where = "SELECT journal, key FROM judged WHERE asked = ? LIMIT ?"
         found = self._db.execute(where, (asked, most))
         return [TextPlace(*row) for row in found]

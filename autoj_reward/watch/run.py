@@ -47,7 +47,7 @@ class Run:
         self._readers: dict[Path, Reader] = {}
 
     def refresh(self) -> bool:
-        """Take in some of what is new. Whether there may be more right now."""
+        """Read some of what is new, and return whether there may be more right now."""
         more = False
         troubles = []
         for path in self._journals():
@@ -84,11 +84,11 @@ class Run:
 
     @property
     def damaged(self) -> int:
-        """Rows of the journals that are not as they were written."""
+        """Number of rows of the journals that are not as they were written."""
         return sum(len(reader.damaged) for reader in self._readers.values())
 
     def texts(self, places: Sequence[TextPlace]) -> dict[TextPlace, Entry]:
-        """What was judged at these places, as far as it is still there."""
+        """Return the judgements at these places, as far as they are still there."""
         readers, found = list(self._readers.values()), {}
         for number in {place.journal for place in places}:
             keys = [place.key for place in places if place.journal == number]
@@ -97,12 +97,12 @@ class Run:
         return found
 
     def summary(self) -> dict[str, Any] | None:
-        """What the job wrote at its end."""
+        """Return the summary that the job wrote at its end."""
         in_folder = self.path / "summary.json"
         return _read(in_folder if self.path.is_dir() else Path(f"{self.path}.summary.json"))
 
     def config(self) -> dict[str, Any] | None:
-        """The config of a training."""
+        """Return the config of a training."""
         return _read(self.path / "config.json") if self.path.is_dir() else None
 
     @property
@@ -110,12 +110,12 @@ class Run:
         return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
-        """Judge inputs that the job said it would ask for, comparisons aside; 0 if unknown."""
+        """Return the number of judge inputs to come in all, comparisons aside; 0 if unknown."""
         found = (_read(self._claim) or {}).get("total")
         return found if isinstance(found, int) else 0
 
     def state(self) -> str:
-        """`running`, `finished`, or `stopped`; `unknown` where nobody claimed the place."""
+        """Return `running`, `finished` or `stopped`; `unknown` where no process has a claim."""
         if holder(self._claim):
             return "running"
         if self.summary() is not None or (self.path / "policy").is_dir():
@@ -172,7 +172,7 @@ class _Curve:
             self._points = {point[0] // self._steps: point for point in self.points()}
 
     def points(self) -> list[tuple[int, float]]:
-        """(step, value), in order."""
+        """Return (step, value), in order."""
         return sorted(self._points.values())
 
 
@@ -190,7 +190,7 @@ class Curves:
         self.without_events = False
 
     def read(self) -> None:
-        """Take in what has come since the last time."""
+        """Read what was logged since the last call."""
         files = sorted({path for pattern in FILES for path in self._folder.glob(pattern)})
         self.without_events = bool(files) and find_spec("tensorboard") is None
         if files and not self.without_events:
@@ -237,5 +237,5 @@ class Curves:
             self.step = max(self.step, step)
 
     def told(self) -> dict[str, list[tuple[int, float]]]:
-        """(step, value) by name, in order."""
+        """Return (step, value) by name, in order."""
         return {name: own.points() for name, own in sorted(self._curves.items())}

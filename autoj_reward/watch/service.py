@@ -75,7 +75,7 @@ def _follow(run: Run, end: threading.Event) -> None:
 
 
 def page_app(run: Run, token: str) -> Guard:
-    """The page, and under `/api` what it shows, for those who have the token."""
+    """Return the app: the page, and its answers under `/api` to requests with the token."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     answers, page = Answers(run), document()
 

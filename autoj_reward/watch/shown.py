@@ -53,7 +53,7 @@ def excerpt(text: str) -> str:
 def run_figures(
     counted: RunStatistics, summary: Mapping[str, Any] | None = None, judge: str = ""
 ) -> dict[str, Any]:
-    """Return the statistics of a run, with what a reader must know of them.
+    """Return the statistics of a run, with warnings for their reader.
 
     counted: of its candidates. summary: of `summary.json`, once the job is done: what it says
     stands in place of what was counted. judge: the one that was counted; a summary of another

@@ -38,7 +38,7 @@ class QueryStanding(NamedTuple):
 
 
 def standing_of(values: Sequence[float]) -> QueryStanding:
-    """How a query's rated candidates stand, by their numbers in one view; one at least."""
+    """Return how a query's rated candidates stand, by their numbers in a view; at least one."""
     best = max(values)
     return QueryStanding(
         rated=len(values),
@@ -95,8 +95,8 @@ class ViewTotals:
 
 
 class CandidateResult(NamedTuple):
-    """What is counted of one candidate, after all of its judgements. values: its number in each
-    view of VIEWS, None where it has none."""
+    """Result of one candidate, from all of its judgements. values: its number in each view of
+    VIEWS, None where it has none."""
 
     outcome: str
     reason: str
@@ -107,7 +107,7 @@ class CandidateResult(NamedTuple):
 
 
 def result_of(judgement: Judgement) -> CandidateResult:
-    """Return what is counted of a candidate with this judgement."""
+    """Return the result of a candidate with this judgement."""
     return CandidateResult(
         judgement.outcome.value,
         judgement.reason,
@@ -119,7 +119,7 @@ def result_of(judgement: Judgement) -> CandidateResult:
 
 
 def was_forced(judgement: Judgement) -> bool:
-    """Return whether the judge had to be made to give its rating."""
+    """Return whether the rating comes from a forced slot."""
     return judgement.forced or (judgement.rating is not None and judgement.rating.forced)
 
 
@@ -195,7 +195,7 @@ def standing(results: Sequence[CandidateResult], view: int) -> QueryStanding | N
 
 
 def notices(found: Mapping[str, Any], view: str) -> list[str]:
-    """Return what a reader must know before trusting the ratings, as sentences of plain text.
+    """Return warnings for a reader of the ratings, as sentences of plain text.
 
     found: statistics by the names of `summary.json`, with those of the view.
     """
@@ -229,8 +229,8 @@ def notices(found: Mapping[str, Any], view: str) -> list[str]:
 
 
 def count_name(names: Counter[str], name: str, most: int, sign: int = 1) -> None:
-    """Count a name; with sign -1 take one back. Those that come once `most` are known are counted
-    together, as OTHERS."""
+    """Count a name; with sign -1 take one back. Once `most` names are known, new ones are counted
+    together as OTHERS."""
     names[name if name in names or len(names) < most else OTHERS] += sign
 
 
@@ -262,7 +262,7 @@ class Histogram:
         return (math.floor(value / self.width) + 0.5) * self.width if self.width else value
 
     def counts(self) -> tuple[tuple[float, int], ...]:
-        """(value, count), ascending."""
+        """Return (value, count), ascending."""
         return tuple(sorted((value, count) for value, count in self._counts.items() if count > 0))
 
 
@@ -274,14 +274,14 @@ def _weights(n: int, size: int) -> tuple[float, ...]:
 
 
 def default_sizes(n: int) -> tuple[int, ...]:
-    """1, 2, 4, ... up to n, and n itself; empty for n = 0."""
+    """Return 1, 2, 4, ... up to n, and n itself; nothing for n = 0."""
     return tuple(sorted({1 << k for k in range(n.bit_length())} | {n})) if n else ()
 
 
 def best_of_n_curve(
     values: Iterable[float], sizes: Iterable[int] | None = None
 ) -> tuple[tuple[int, float], ...]:
-    """Expected best of N candidates, for each N in sizes (default 1, 2, 4, ... and n itself).
+    """Return the expected best of N candidates, for N in sizes (default 1, 2, 4, ... and n itself).
 
     With v_(1) <= ... <= v_(n), over all subsets of size N drawn without replacement:
         E[best of N] = sum_i v_(i) C(i-1, N-1) / C(n, N).

@@ -47,7 +47,7 @@ class Mark(NamedTuple):
 
 
 def mark_of(entry: Entry) -> Mark:
-    """What is counted of a judgement. The number of a reading is its expected rating."""
+    """Return what is counted of a judgement. The number of a reading is its expected rating."""
     j = entry.judgement
     kind = RATING if len(entry.item.responses) == 1 else COMPARISON
     kind = READING if entry.item.direct else kind
@@ -85,7 +85,7 @@ def _views(j: Judgement, kind: str) -> tuple[float | None, float | None, float |
 
 @dataclass(slots=True)
 class TimeSlot:
-    """What came in one stretch of time. total, squares: of the ratings, and of their squares."""
+    """Counts of one stretch of time. total, squares: sums of the ratings, and of their squares."""
 
     judged: int = 0
     failed: int = 0
@@ -120,7 +120,7 @@ class TimeSlot:
 
 
 class Series:
-    """Slots of equal length in time; they grow when they would become too many."""
+    """Slots of equal length in time; their length doubles when they become too many."""
 
     def __init__(self) -> None:
         self.seconds = 1
@@ -136,7 +136,7 @@ class Series:
             self._slots = merged
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """In order of time; stretches in which nothing came are left out."""
+        """Yield the slots in order of time; empty ones are left out."""
         for n, slot in sorted(self._slots.items()):
             yield {
                 "at": n * self.seconds,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run the job of a config file; prints where the results are."""
+    """Run the job of a config file, and print where the results are."""
     checked = load_run(BestOfNConfig, config, sets, strict)
     summary = run_job(checked, strict)
     print(_closing_words(summary, checked.output))

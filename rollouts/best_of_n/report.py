@@ -97,7 +97,7 @@ class ReportSample:
             self._drawn[place] = own
 
     def shown(self) -> list[ShownQuery]:
-        """Return them in the order of the input; each once, by the first reason that holds."""
+        """Return the queries in the order of the input, each by the first reason that holds."""
         if self.total <= ALL:
             return self._first
         taken: dict[int, ShownQuery] = {}
@@ -114,7 +114,7 @@ class ReportSample:
 
 
 class Gathered:
-    """What is gathered of the queries whose results are written."""
+    """Statistics, and the sample for the report, of the queries whose results are written."""
 
     def __init__(self, config: BestOfNConfig) -> None:
         self.statistics = JobStatistics(config.view, config.budget)

@@ -49,7 +49,7 @@ class GroupResult:
 
     @property
     def own(self) -> tuple[Judgement, ...]:
-        """The judgements without those of copies, which are their originals'."""
+        """The judgements, without those that copies share with their originals."""
         if not self.standings:
             return self.judgements
         pairs = zip(self.judgements, self.standings, strict=True)
@@ -62,7 +62,7 @@ class GroupResult:
 
 
 def selection_record(group: GroupResult) -> dict[str, Any]:
-    """A query's row of `selections.jsonl`; ratings are null where the judgement failed."""
+    """Return a query's row of `selections.jsonl`; ratings are null where the judgement failed."""
     chosen, index = group.chosen, group.selection.index
     return (
         {
@@ -107,7 +107,7 @@ def _budget(group: GroupResult) -> dict[str, Any]:
 
 
 def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
-    """The rows of `judgements.jsonl` for one query, one a candidate."""
+    """Return the rows of `judgements.jsonl` for one query, one for each candidate."""
     pairs = enumerate(zip(group.candidates, group.judgements, strict=True))
     rows = [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
     for row, standing in zip(rows, group.standings, strict=False):
@@ -143,7 +143,7 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
 
 @dataclass(frozen=True, slots=True)
 class ResultFiles:
-    """The two files of RESULTS, and what adds a query to them."""
+    """The open files of RESULTS; call it to add a query to both."""
 
     selection: Output
     judgement: Output
@@ -156,8 +156,8 @@ class ResultFiles:
 
 @contextmanager
 def writing_results(folder: Path) -> Iterator[ResultFiles]:
-    """What takes the queries that are to come, in their order. selections.jsonl and
-    judgements.jsonl are there, each whole, once the block has ended without an error."""
+    """Open the result files of a folder for queries in the order of the input. selections.jsonl and
+    judgements.jsonl appear, each whole, once the block has ended without an error."""
     with (
         filling(folder / RESULTS[0]) as selection,
         filling(folder / RESULTS[1]) as judgement,
@@ -167,7 +167,7 @@ def writing_results(folder: Path) -> Iterator[ResultFiles]:
 
 @contextmanager
 def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
-    """What takes the folders of parts in their order; else as `writing_results`."""
+    """Open the result files for the folders of parts in their order; else as `writing_results`."""
     with ExitStack() as stack:
         files = [(name, stack.enter_context(filling(folder / name))) for name in RESULTS]
 

@@ -76,7 +76,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardPart:
-    """What a shard came to.
+    """Results of a shard.
 
     queries, judgements: rows of its result files. reused, new, usage, unavailable: as in Counts.
     left_out: queries that the policy gave no answer. used: the line on what judged it; empty where
@@ -95,12 +95,12 @@ class ShardPart:
 
     @property
     def final(self) -> bool:
-        """Whether nothing is left that another run would ask for again."""
+        """Whether another run would ask for nothing again."""
         return not (self.unavailable or self.left_out.count)
 
 
 def part_of(shard: Shard, output: Path) -> ShardPart | None:
-    """The part that is there for just this shard."""
+    """Return the finished part of just this shard, or None."""
     try:
         found = json.loads((shard.part(output) / "part.json").read_text(encoding="utf-8"))
         if found["shard"]["key"] != shard.key:
@@ -118,14 +118,14 @@ def part_of(shard: Shard, output: Path) -> ShardPart | None:
 
 
 def groups_of(shard: Shard, output: Path) -> Iterator[GroupResult]:
-    """The shard's queries in their order."""
+    """Yield the results of the shard's queries in their order."""
     with (shard.part(output) / "groups.pickle").open("rb") as file:
         while file.peek(1):
             yield Records(file).load()
 
 
 class Records(pickle.Unpickler):
-    """Builds records of ours and nothing else: a file cannot make it run anything."""
+    """Unpickler that builds records of a job and nothing else: a file cannot make it run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name) if module in KNOWN else None
@@ -135,7 +135,7 @@ class Records(pickle.Unpickler):
 
 
 async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
-    """Have the policy answer what has no responses; see `stages.sample_rows`."""
+    """Have the policy answer the queries without responses; see `stages.sample_rows`."""
     with _journal(config, shard) as journal:
         rows = stages.rows_of(config).part(shard.first, shard.last)
         return await stages.sample_rows(config, rows, journal, cluster, lambda _: None)
@@ -237,7 +237,7 @@ def in_shards(
 
 
 def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
-    """Shards of so many rows, which were looked through, as even as can be and none empty."""
+    """Return shards of as equal a size as possible, none empty, of so many rows."""
     assert config.ray_data is not None
     many = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
@@ -317,7 +317,7 @@ class _Stage:
 
 
 class SamplingStage(_Stage):
-    """Has the policy answer what has no responses."""
+    """Has the policy answer the queries without responses."""
 
     def __call__(self, given: Given) -> Given:
         shard, _ = given

@@ -39,12 +39,12 @@ Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
 def rows_of(config: BestOfNConfig) -> Stream[QueryRow]:
-    """The rows of the input, with the context that the judge's format asks for."""
+    """Return the rows of the input, with the context that the judge's format asks for."""
     return queries(config.input, asked(config), answered=config.policy is None)
 
 
 def asked(config: BestOfNConfig) -> tuple[Asked, ...]:
-    """The context of rating, and of the comparisons that break ties."""
+    """Return the context fields of rating, and of the comparisons that break ties."""
     compares = "pairwise" in config.tie_break
     return context_asked(config.judge, config.columns, None if compares else "single")
 
@@ -56,7 +56,8 @@ async def sample_rows(
     cluster: Cluster | None,
     progress: Callable[[Sampled], None],
 ) -> dict[Asking, str]:
-    """Have the policy answer what has no responses; queries without an answer, and why."""
+    """Have the policy answer the queries without responses; return those that it did not answer,
+    with the reason."""
     if config.policy is None:
         return {}
     wanted = (row.asked for row in rows.usable() if row.responses is None)
@@ -70,7 +71,7 @@ def grouped(
     unanswered: Mapping[Asking, str],
     left_out: LeftOut,
 ) -> Iterator[Group]:
-    """Every query with its candidates. One that the policy gave no answer is left out."""
+    """Yield every query with its candidates. One that the policy did not answer is left out."""
     policy = policy_name(config.policy) if config.policy else None
     for row in rows.usable():
         responses: Sequence[str] | None = row.responses
@@ -96,8 +97,8 @@ async def judge_groups(
     add: Callable[[GroupResult], None],
     say: Callable[[str], object] = announce,
 ) -> None:
-    """Judge every query's candidates and choose one; `add` gets them in their order, and `say` once
-    a line on what is used."""
+    """Judge every query's candidates and choose one. `add` gets the results in the order of the
+    input, and `say` once a line on the judge that is used."""
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return
@@ -169,7 +170,7 @@ class Policy(Protocol):
 
 @asynccontextmanager
 async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> AsyncIterator[Policy]:
-    """The policy of a config: on the cluster for vLLM, in this process for a script."""
+    """Open the policy of a config: on the cluster for vLLM, in this process for a script."""
     if config.kind != "vllm":
         replica = PolicyReplica(config)
         await replica.start()
@@ -189,7 +190,7 @@ async def sample_missing(
     progress: Callable[[Sampled], None],
     cluster: Cluster | None,
 ) -> dict[A, str]:
-    """Have responses to every query in the journal; the queries that have none, and why.
+    """Sample responses to every query into the journal, and return queries without any, with why.
 
     What the journal holds is not sampled again, and the policy is loaded only if something is
     missing. progress is told of every query as it is done.
@@ -227,7 +228,7 @@ async def sample_missing(
 
 
 def on_record(asked: Asking) -> str:
-    """What a journal has samples under: the query, or the messages as JSON."""
+    """Return the key of a query's samples in a journal: the query, or its messages as JSON."""
     return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
 
 
@@ -251,7 +252,9 @@ async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | st
 
 @dataclass(slots=True)
 class Counts:
-    """queries: usable rows. answered: candidates that the input brings, copies within a query once.
+    """Counts of a running job.
+
+    queries: usable rows. answered: candidates that the input brings, copies within a query once.
     unanswered: queries that the policy is to answer. reused, new, usage: judge inputs from the
     journal, asked by this run, and the cost of the latter. unavailable: judge inputs that nobody
     answered. rows: SHA-256 over all that is to be judged."""
@@ -281,7 +284,7 @@ class Counts:
         self.answered += len(set(row.responses or ()))
 
     def expected(self, config: BestOfNConfig) -> int:
-        """Judge inputs to come, tie-breaks and copies between queries aside."""
+        """Return the number of judge inputs to come, without tie-breaks and copies."""
         total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
         if config.budget is None:
             return total * config.judge.critiques

@@ -155,7 +155,7 @@ class JobStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSummary:
-    """All queries of a job together.
+    """Cost of a job on a budget, over all of its queries.
 
     share: the budget. fates: candidates by what became of them, zeros included.
     readings, critiques, orders: cheap readings, critiques and orders of comparisons asked for.
@@ -222,7 +222,7 @@ class BudgetStatistics:
 
 
 def budget_text(found: BudgetSummary) -> str:
-    """The budget in a sentence, as plain text."""
+    """Return the budget in a sentence of plain text."""
     fates = found.fates
     spent = "nothing" if found.written_share is None else f"{found.written_share:.1%}"
     return (

@@ -80,9 +80,11 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """What a trainer starts from. path: folder or hub name of the policy. prompts: one
-    conversation a row of the input. columns: the context that the judge shows, by column, a text or
-    None a row."""
+    """Model, tokenizer and prompts that a trainer starts from.
+
+    path: folder or hub name of the policy. prompts: one conversation a row of the input. columns:
+        the context that the judge shows, by column, a text or None a row.
+    """
 
     path: str
     tokenizer: Any
@@ -96,7 +98,7 @@ class Learner:
 
 
 def load_learner(config: TrainConfig) -> Learner:
-    """Tokenizer and prompts. Prompts that are too long are named and left out."""
+    """Load tokenizer and prompts. Prompts that are too long are named and left out."""
     path, tokenizer = load_policy_tokenizer(config.learner)
     asked = ContextFields(config.reward).asked
     rows = read_prompts(config, tokenizer, asked)
@@ -107,7 +109,7 @@ def load_learner(config: TrainConfig) -> Learner:
 
 
 def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
-    """The policy's weights from a folder or the hub."""
+    """Load the policy's weights from a folder or the hub."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, **model_options(learner))
@@ -116,7 +118,7 @@ def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
 
 
 def model_options(learner: LearnerConfig) -> dict[str, Any]:
-    """Revision and dtype to load a policy with; `auto` is half precision with LoRA on a GPU."""
+    """Return revision and dtype of a policy; `auto` is half precision with LoRA on a GPU."""
     import torch
 
     dtype: str = learner.dtype
@@ -128,7 +130,7 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
 
 
 def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
-    """The model's folder or hub name, and its tokenizer, with a pad token that ends nothing."""
+    """Return the model's folder or hub name, and its tokenizer with a pad token of its own."""
     from transformers import AutoTokenizer
 
     path = resolve(EngineConfig(model=learner.model, revision=learner.revision)).path
@@ -140,7 +142,7 @@ def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 def read_prompts(
     config: TrainConfig, tokenizer: Any, asked: Sequence[Asked]
 ) -> tuple[tuple[list[Message], Context], ...]:
-    """The conversations that the policy answers, and what the judge knows of each. A row's own
+    """Return the conversations that the policy answers, each with its context. A row's own
     system turn stands in place of the learner's. InputError if none is left."""
     read = read_queries(config.input, asked)
     require_usable(read, config.input)
@@ -163,7 +165,7 @@ def read_prompts(
 
 
 def common_arguments(config: TrainConfig) -> dict[str, Any]:
-    """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
+    """Return arguments that TRL's configs have in common; those of `trainer` override them."""
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {
         "output_dir": str(config.output),
@@ -206,5 +208,5 @@ def require_arguments(key: str, given: Mapping[str, Any], arguments: str) -> Non
 
 
 def lora(learner: LearnerConfig) -> Any:
-    """PEFT's config, or None to train all weights."""
+    """Return PEFT's config, or None to train all weights."""
     return learner.lora_rank and lora_config(learner.lora_rank, "CAUSAL_LM")

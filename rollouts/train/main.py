@@ -39,7 +39,7 @@ ALGORITHMS = {
 
 
 def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Train by one of ALGORITHMS, or by rejection sampling; prints where the policy is."""
+    """Train by one of ALGORITHMS, or by rejection sampling, and print where the policy is."""
     if algorithm == "rejection-sampling":
         from rollouts.train import rejection_sampling
 
@@ -70,13 +70,13 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
 
 
 def is_main_process() -> bool:
-    """Whether this is the one process of several that writes what the run shares."""
+    """Return whether this is the process that writes the files of the run."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardModel]:
-    """An opened reward model, with the machine shared out between it and the trainer.
+    """Open a reward model, with the machine shared out between it and the trainer.
 
     Without a GPU the trainer keeps `threads` cores to itself (half of them by default), and
     replicas that start with the run get the others. With several GPUs the trainer keeps the first,

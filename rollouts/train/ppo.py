@@ -97,7 +97,7 @@ def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> Non
 
 
 def refuse_shards() -> None:
-    """ConfigError under FSDP, where TRL's PPO fails at its first sample."""
+    """Raise ConfigError under FSDP, where TRL's PPO fails at its first sample."""
     if sharded():
         raise ConfigError(
             "TRL's PPO does not run under FSDP: set learner.lora_rank, which trains policy and "
@@ -120,8 +120,10 @@ def _read_from(trainer: Any, seed: int, done: int) -> None:
 
 
 def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
-    """Row numbers of a run's samples from `first` until before `last`: all rows again and again,
-    shuffled anew each time, by the seed and the number of the pass alone."""
+    """Return row numbers of a run's samples from `first` until before `last`.
+
+    All rows come again and again, shuffled anew each time by the seed and the number of the pass.
+    """
     passes = range(first // rows, math.ceil(last / rows))
     order = [row for n in passes for row in np.random.default_rng((seed, n)).permutation(rows)]
     skipped = first % rows
@@ -185,7 +187,7 @@ ADAPTER = "value"
 
 
 def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[Any, Any, Any]:
-    """Policy and value model, each with an adapter, and between them the reference without one.
+    """Return policy, reference and value model; the reference has no adapter, the others have one.
     kept: a folder to go on from. Blocks are recomputed in the backward pass."""
     reference, value = same_weights(base), value_on(base, learner)
     if kept:
@@ -201,12 +203,12 @@ def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[A
 
 
 def same_weights(module: Any) -> Any:
-    """A copy of the modules around the same parameters."""
+    """Return a copy of the modules around the same parameters."""
     return deepcopy(module, {id(p): p for p in module.parameters()})
 
 
 def value_on(base: Any, learner: LearnerConfig) -> Any:
-    """A value model whose frozen weights are the base's own, with a fresh adapter and head."""
+    """Return a value model on the base's own frozen weights, with a new adapter and head."""
     import torch
 
     config = AutoConfig.for_model(**(base.config.to_dict() | {"num_labels": 1}))
@@ -230,7 +232,7 @@ def value_on(base: Any, learner: LearnerConfig) -> Any:
 
 
 def save_value(value: Any, folder: Path, learner: LearnerConfig) -> None:
-    """A value model whole, or with LoRA what of it has been trained."""
+    """Save a value model: all of it, or with LoRA the trained weights alone."""
     if learner.lora_rank is None:
         value.save_pretrained(folder)
         return

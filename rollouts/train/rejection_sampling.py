@@ -88,7 +88,7 @@ class RejectionSamplingConfig(Block):
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run every round; prints where the last policy is."""
+    """Run every round, and print where the last policy is."""
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_run(RejectionSamplingConfig, config, sets, strict)
@@ -184,7 +184,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """sft: prompt and completion. pairs: prompt, chosen and rejected. Each row says where it comes
+    """Rows that a round trains on.
+
+    sft: prompt and completion. pairs: prompt, chosen and rejected. Each row says where it comes
     from. cut: queries without a row since their chosen response was cut off at max_tokens."""
 
     sft: tuple[Row, ...]
@@ -193,7 +195,7 @@ class TrainingRows:
 
 
 def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) -> TrainingRows:
-    """The rows of a finished job, in round `number`.
+    """Return the rows of a finished job, in round `number`.
 
     Queries without a rated choice, or whose choice gains less than better_by over the mean of the
     rated responses, give none; a pair needs two different values. What was cut off is neither
