@@ -33,7 +33,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
-from rollouts.train.config import LearnerConfig, TrainConfig
+from rollouts.train.learner import LearnerConfig, TrainConfig
 
 
 class LearningConfig(StudyConfig):
@@ -141,10 +141,10 @@ def sample_responses(
     """n responses to each query at the temperature of the training."""
     import torch
 
-    from rollouts.train.learner import load_policy, load_tokenizer
+    from rollouts.train.learner import load_policy, load_policy_tokenizer
 
     torch.manual_seed(1)
-    path, tokenizer = load_tokenizer(learner.model_copy(update={"model": model}))
+    path, tokenizer = load_policy_tokenizer(learner.model_copy(update={"model": model}))
     policy = load_policy(learner, path, tokenizer)
     chats = [[{"role": "user", "content": query}] for query in queries for _ in range(n)]
     inputs = tokenizer.apply_chat_template(

@@ -7,7 +7,7 @@ from string import Formatter
 from typing import Any
 
 from autoj_reward.evaluate.statistics import estimate_text
-from autoj_reward.io.markdown import Table, section
+from autoj_reward.io.markup import Table, section
 
 Section = tuple[str, Sequence[Sequence[str]], str]
 """Title, rows with the head first, and a note."""

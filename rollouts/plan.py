@@ -32,7 +32,7 @@ from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
@@ -40,7 +40,7 @@ from autoj_reward.models.settings import kv_precision, settled, weight_precision
 from autoj_reward.training.common import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.data import TrainScalarConfig
-from rollouts.train.config import TrainConfig
+from rollouts.train.learner import TrainConfig
 
 ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {
     "judge": JudgeConfig,
@@ -92,12 +92,12 @@ def main(
     if not rows:
         raise ConfigError(f"{config}: no model in it whose shape is known, so nothing to plan")
     found = [asdict(row) for row in rows]
-    print(json.dumps(found, indent=2) if flags.as_json else render(rows, machine, flags))
+    print(json.dumps(found, indent=2) if flags.as_json else render_plan(rows, machine, flags))
     return 0 if any(row.fault is None for row in rows) else 1
 
 
 def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
-    """Where a training runs: by accelerate's config, or on so many GPUs that each hold it whole."""
+    """Return where a training runs: by accelerate's config, or whole on each of so many GPUs."""
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())
@@ -108,7 +108,7 @@ def place_of(machine: Machine, accelerate: str | None, processes: int | None) ->
 def plan(
     data: Mapping[str, Any], machine: Machine, place: TrainingDevices, flags: PlanConfig
 ) -> list[Row]:
-    """A row for each engine, and for each trainer that could run the file."""
+    """Return a row for each engine, and for each trainer that could run the file."""
     return [*_engines(data, machine, flags), *_trainings(data, place)]
 
 
@@ -187,7 +187,7 @@ def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]
 
 
 def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
-    """The load of a step on each of so many GPUs. Raises ModelError for a shape not known."""
+    """Return the load of a step on each of so many GPUs. ModelError for an unknown shape."""
     return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
 
 
@@ -234,8 +234,8 @@ LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
 }
 
 
-def render(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
-    """The plan as Markdown."""
+def render_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
+    """Return the plan as Markdown."""
     planned = any(row.rate for row in rows)
     columns = rate_columns(flags) if planned else []
     cells = [

@@ -46,7 +46,7 @@ from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers import PeersConfig
 from experiments.speed.service import ServiceSpeedConfig
 from experiments.speed.throughput import ThroughputConfig
-from rollouts.train.config import TrainConfig
+from rollouts.train.learner import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
 
 FOLDER = Path(__file__).parent.parent / "configs"

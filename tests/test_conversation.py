@@ -179,12 +179,14 @@ def test_records_freeze_what_they_are_given() -> None:
 
 def test_a_record_tells_only_what_there_is() -> None:
     assert JudgeInput("single", "q", ("r",)).record() == {
+        "protocol": "single",
         "query": "q",
         "responses": ["r"],
         "sample": 0,
     }
     whole = JudgeInput("single", "q", ("r",), 1, True, {"reference": "a"}).record()
     assert json.loads(json.dumps(whole)) == {
+        "protocol": "single",
         "query": "q",
         "responses": ["r"],
         "sample": 1,

@@ -35,7 +35,7 @@ from autoj_reward.config import (
     ServiceConfig,
     ShapingConfig,
 )
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 HEAD = """\

@@ -20,7 +20,7 @@ from autoj_reward.capacity.roofline import (
     roofline,
 )
 from autoj_reward.errors import ConfigError
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 from autoj_reward.io.provenance import memory_here
 
 

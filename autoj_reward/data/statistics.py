@@ -9,7 +9,7 @@ from typing import Any
 
 from autoj_reward.data.teacher import TeacherCost
 from autoj_reward.data.training_rows import RowResult
-from autoj_reward.io.markdown import table
+from autoj_reward.io.markup import table
 
 LABEL_NAMES = ("win", "lose", "tie")
 """Names of the labels 0, 1 and 2 in Table 20, as the first response sees them."""

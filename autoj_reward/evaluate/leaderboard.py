@@ -16,7 +16,7 @@ from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_bes
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.files import require_apart, to_json, write_text
-from autoj_reward.io.page import data_block, esc, num, page, plural, visible
+from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
 
 Titled = tuple[str, str]
 RowFields = dict[str, Any]

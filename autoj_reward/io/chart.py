@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autoj_reward.io.page import esc, num
+from autoj_reward.io.markup import esc, num
 
 COLOURS = (
     "#2563a8", "#c2541b", "#2c7a4b", "#8a3f8f", "#8c7a1f",
@@ -105,8 +105,11 @@ def curves(
     x_name: str,
     y_name: str,
     dashed: Collection[str] = (),
+    log_x: bool = False,
 ) -> str:
-    """One line a series of (x, y) points, on common axes, with a legend.
+    """One line a series of (x, y) points, on common axes, with a legend of two series or more.
+
+    log_x: x on a logarithmic scale, with a mark at each x of a point.
 
     Series whose names have the same first word share a colour; those named in dashed are dashed,
     and a single point is a dot, hollow if dashed. ValueError without a point.
@@ -114,13 +117,19 @@ def curves(
     points = [point for line in series.values() for point in line]
     if not points:
         raise ValueError("no series has a point")
+    across: Scale = math.log2 if log_x else float
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    (low, high), frame = padded(ys), Frame(right=150)
-    x, y = frame.x(min(xs), max(xs)), frame.y(low, high)
     kinds = list(dict.fromkeys(name.split()[0] for name in series))
+    (low, high), frame = padded(ys), Frame(right=150 if len(kinds) > 1 else 14)
+    place, y = frame.x(across(min(xs)), across(max(xs))), frame.y(low, high)
+    marks = sorted(set(xs)) if log_x else ticks(min(xs), max(xs))
+
+    def x(value: float) -> float:
+        return place(across(value))
+
     colour = {kind: COLOURS[n % len(COLOURS)] for n, kind in enumerate(kinds)}
     body = [frame.y_axis(ticks(low, high), y)]
-    body += [frame.x_tick(x(mark), num(mark)) for mark in ticks(min(xs), max(xs))]
+    body += [frame.x_tick(x(mark), num(mark)) for mark in marks]
     for name, line in series.items():
         stroke = colour[name.split()[0]]
         if len(line) == 1:
@@ -135,7 +144,7 @@ def curves(
         body.append(
             f'<polyline fill="none" stroke="{stroke}" stroke-width="1.6"{dash} points="{path}"/>'
         )
-    for n, kind in enumerate(kinds):
+    for n, kind in enumerate(kinds if len(kinds) > 1 else []):
         end, down = frame.width - frame.right, frame.top + 14 + 18 * n
         body.append(
             f'<path stroke="{colour[kind]}" stroke-width="3" d="M{end + 14} {down - 4}h18"/>'

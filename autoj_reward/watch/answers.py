@@ -6,47 +6,53 @@
     pair        two of its candidates, or one, with all that was said of them
     curves      what a trainer logged
 
-Texts are cut at a length and made visible (`io/page.py`); the page shows them as text alone.
+Texts are cut at a length and made visible (`shown.py`); the page shows them as text alone.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autoj_reward.errors import InputError
 from autoj_reward.io.files import to_plain
-from autoj_reward.io.page import visible
-from autoj_reward.watch.details import (
-    candidate,
-    comparison,
-    excerpt,
-    judged,
-    shown,
-    summary_figures,
-)
-from autoj_reward.watch.figures import COMPARISON, Figures
-from autoj_reward.watch.index import ORDERS, Filter, Row
+from autoj_reward.io.markup import visible
+from autoj_reward.journal.reading import Entry
+from autoj_reward.watch.index import ORDERS, Filter, JudgedRow, Stander, standers
 from autoj_reward.watch.run import Run
-from autoj_reward.watch.search import search
-from autoj_reward.watch.standing import VIEWS, Stander, standers
+from autoj_reward.watch.shown import (
+    candidate_line,
+    comparison_details,
+    excerpt,
+    judgement_details,
+    run_figures,
+    shown,
+)
+from autoj_reward.watch.statistics import VIEWS, RunStatistics
+from autoj_reward.watch.timeline import COMPARISON, Timeline
 
 PAGE = 20
+"""Queries of one answer."""
 JUDGED = 20_000
 """Most judgements of a query that are read."""
 CANDIDATES = 200
 """Most candidates of a query that are listed: its best, and its worst."""
 SAID = 16
 """Most judgements of a candidate, and comparisons of two, that are shown whole."""
-COMPARISONS = 100
+SEARCH_S = 1.0
+"""How long one search may take before it says how far it came."""
+STRETCH = 25
+"""Queries that are searched at a time."""
+SEARCHED = 5000
+"""Judgements of one query that are searched."""
 
 Given = Mapping[str, str]
 
 
 class Answers:
-    """Answers for one run. Raises InputError for a question that is none."""
+    """Answers questions of the page about one run. Raises InputError for an unknown question."""
 
     def __init__(self, run: Run, now: Callable[[], float] = time.time) -> None:
         self._run, self._now = run, now
@@ -65,16 +71,19 @@ class Answers:
 
     def _figures(self, given: Given) -> dict[str, Any]:
         run, judge = self._run, self._judge(given)
+        state = run.state()
         with run.lock:
             index = run.index
-            own = index.figures[judge] if index.figures else Figures()
-            figures = own.told(self._now())
-            views = {name: index.totals[judge, n].told() for n, name in enumerate(VIEWS)}
+            timeline = index.timelines[judge] if index.timelines else Timeline()
+            journal = timeline.as_json(self._now())
+            statistics = index.statistics[judge] if index.statistics else RunStatistics()
             judges, flags = list(index.judges), list(index.flags)
+            summary = run.summary() if state == "finished" else None
+            figures = run_figures(statistics, summary, judges[judge] if judges else "")
         return {
             "name": visible(run.path.name or run.path.absolute().name),
             "path": visible(run.path),
-            "state": run.state(),
+            "state": state,
             "total": run.total(),
             "now": self._now(),
             "reading": not run.read_all,
@@ -83,8 +92,7 @@ class Answers:
             "judges": [shown(name, 300) for name in judges],
             "judge": judge,
             "all_flags": flags,
-            "views": views,
-            "summary": summary_figures(run.summary()),
+            "journal": journal,
             "training": self._training(),
             **figures,
         }
@@ -116,18 +124,54 @@ class Answers:
         start, text = _number(given, "start"), given.get("search", "")[:200]
         with self._run.lock:
             total = self._run.index.count(wanted)
-        found = search(self._run, wanted, text, start, PAGE)
+        rows, following = self._search(wanted, text, start)
         return {
             "total": total,
-            "next": found.next,
-            "rows": [self._line(row, wanted.view) for row in found.rows],
+            "next": following,
+            "rows": [self._line(row, wanted.view) for row in rows],
         }
+
+    def _search(
+        self, wanted: Filter, text: str, start: int
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return queries from the start-th on whose query, response or critique holds the text, in
+        whatever case, and where to go on; None when all have been searched. All hold an empty
+        text."""
+        if not text:
+            rows = self._stretch(wanted, start, PAGE)
+            return rows, start + PAGE if len(rows) == PAGE else None
+        until, found, needle = time.monotonic() + SEARCH_S, list[dict[str, Any]](), text.casefold()
+        while time.monotonic() < until:
+            stretch = self._stretch(wanted, start, STRETCH)
+            for row in stretch:
+                start += 1
+                if self._holds(row["id"], needle):
+                    found.append(row)
+                if len(found) == PAGE:
+                    return found, start
+            if len(stretch) < STRETCH:
+                return found, None
+        return found, start
+
+    def _stretch(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
+        with self._run.lock:
+            return self._run.index.queries(wanted, start, most)
+
+    def _holds(self, asked: int, needle: str) -> bool:
+        with self._run.lock:
+            places = self._run.index.places(asked, SEARCHED)
+        for n in range(0, len(places), 200):
+            entries = self._run.texts(places[n : n + 200]).values()
+            if any(needle in text.casefold() for text in _texts(entries)):
+                return True
+        return False
 
     def _line(self, row: dict[str, Any], view: int) -> dict[str, Any]:
         with self._run.lock:
             judged = self._run.index.rows(row["id"], 4 * CANDIDATES)
         entry = self._run.texts([judged[0].place]).get(judged[0].place)
-        values = sorted(v for own in _standing(judged) if (v := own.values[view]) is not None)
+        found = (own.result().values[view] for own in _standing(judged))
+        values = sorted(value for value in found if value is not None)
         text = excerpt(entry.item.query) if entry else ""
         return row | {"text": text, "values": values}
 
@@ -136,10 +180,9 @@ class Answers:
         rows = self._rows(number)
         found = _ordered(_standing(rows), view)
         listed = found[: CANDIDATES // 2] + found[CANDIDATES // 2 :][-CANDIDATES // 2 :]
-        pairs = [row for row in rows if row.mark.kind == COMPARISON][:COMPARISONS]
         by_id = {row.id: row for row in rows}
         first = [by_id[own.rows[0]] for own in listed]
-        texts = self._run.texts([row.place for row in (*first, *pairs[:1], *rows[:1])])
+        texts = self._run.texts([row.place for row in (*first, *rows[:1])])
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
@@ -147,14 +190,14 @@ class Answers:
             "context": {visible(k): shown(v) for k, v in item.context.items()} if item else {},
             "total": len(found),
             "candidates": [
-                candidate(own, row, texts.get(row.place))
+                candidate_line(
+                    str(own.response),
+                    _response(own, row, texts.get(row.place)),
+                    own.result(),
+                )
                 for own, row in zip(listed, first, strict=True)
             ],
-            "comparisons": [
-                {"one": str(row.one), "two": str(row.two), "verdict": row.mark.verdict,
-                 "outcome": row.mark.outcome} for row in pairs
-            ],
-        }  # fmt: skip
+        }
 
     def _pair(self, given: Given) -> dict[str, Any]:
         rows = self._rows(_number(given, "id"))
@@ -169,11 +212,11 @@ class Answers:
         return {
             "candidates": [_said(name, picked[name], texts) for name in names],
             "comparisons": [
-                comparison(row, entry) for row in compared if (entry := texts.get(row.place))
+                _compared(row, entry) for row in compared if (entry := texts.get(row.place))
             ],
         }
 
-    def _rows(self, number: int) -> list[Row]:
+    def _rows(self, number: int) -> list[JudgedRow]:
         with self._run.lock:
             rows = self._run.index.rows(number, JUDGED)
         if not rows:
@@ -182,10 +225,10 @@ class Answers:
 
     def _judge(self, given: Given) -> int:
         with self._run.lock:
-            figures = self._run.index.figures
-            latest = max(range(len(figures)), key=lambda n: figures[n].last, default=0)
+            timelines = self._run.index.timelines
+            latest = max(range(len(timelines)), key=lambda n: timelines[n].last, default=0)
         judge = _number(given, "judge", latest)
-        if judge and judge >= len(figures):
+        if judge and judge >= len(timelines):
             raise InputError(f"judge: no judge {judge}")
         return judge
 
@@ -194,11 +237,26 @@ class Answers:
 
 
 def as_text(answer: dict[str, Any]) -> str:
-    """JSON of ASCII alone; numbers that it lacks become null."""
+    """Return JSON of ASCII alone; NaN and infinity become null."""
     return json.dumps(to_plain(answer), allow_nan=False)
 
 
-def _said(name: str, rows: list[Row], texts: Mapping[Any, Any]) -> dict[str, Any]:
+def _texts(entries: Iterable[Entry]) -> Iterable[str]:
+    for entry in entries:
+        yield from entry.item.untrusted
+        yield from (entry.judgement.critique, entry.judgement.thinking, entry.judgement.reason)
+
+
+def _response(own: Stander, row: JudgedRow, entry: Entry | None) -> str:
+    return entry.item.responses[row.one != own.response] if entry else ""
+
+
+def _compared(row: JudgedRow, entry: Entry) -> dict[str, Any]:
+    names = {"one": str(row.one), "two": str(row.two)}
+    return names | comparison_details(entry.judgement)
+
+
+def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[str, Any]:
     known = [(row, texts[row.place]) for row in rows if row.place in texts]
     response = ""
     if known:
@@ -207,13 +265,17 @@ def _said(name: str, rows: list[Row], texts: Mapping[Any, Any]) -> dict[str, Any
     return {
         "name": name,
         "response": shown(response),
-        "judgements": [judged(row, e) for row, e in known if row.mark.kind != COMPARISON],
+        "judgements": [
+            judgement_details(e.judgement, row.mark.kind, e.item.sample)
+            for row, e in known
+            if row.mark.kind != COMPARISON
+        ],
     }
 
 
-def _standing(rows: list[Row]) -> list[Stander]:
+def _standing(rows: list[JudgedRow]) -> list[Stander]:
     """The rated candidates, and those that were only compared."""
-    found = standers((row.id, row.one, row.mark) for row in rows)
+    found = standers(rows)
     names = {own.response for own in found}
     for row in rows:
         for name in (row.one, row.two):
@@ -227,7 +289,8 @@ def _ordered(found: list[Stander], view: int) -> list[Stander]:
     """Best first in the view, equal ones by their expected rating, those without a number last."""
 
     def rank(own: Stander) -> tuple[bool, float, float]:
-        value, expected = own.values[view], own.values[VIEWS.index("expected")]
+        values = own.result().values
+        value, expected = values[view], values[VIEWS.index("expected")]
         return value is None, -(value or 0.0), -(expected or 0.0)
 
     return sorted(found, key=rank)

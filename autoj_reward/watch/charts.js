@@ -121,21 +121,37 @@ function throughput(series, slot) {
   return svg;
 }
 
-// A curve of (x, y) points, as of a trainer's figure or of the best of N.
-function curve(points, label, height = 130, dots = false) {
+// A curve of (x, y) points, as of a trainer's figure. sizes: x is N of best-of-N, on a log scale.
+function curve(points, label, { height = 130, sizes = false } = {}) {
+  const across = sizes ? Math.log2 : (v) => v;
   const [xs, ys] = [points.map(([v]) => v), points.map(([, v]) => v)];
   const svg = canvas(label, height);
   const room = (Math.max(...ys) - Math.min(...ys)) * 0.05 || Math.abs(ys[0]) * 0.1 || 1;
-  const x = between(Math.min(...xs), Math.max(...xs), EDGE.left + 4, WIDTH - EDGE.right - 4);
+  const place = between(across(Math.min(...xs)), across(Math.max(...xs)), EDGE.left + 4, WIDTH - EDGE.right - 4);
+  const x = (value) => place(across(value));
   const y = frame(svg, Math.min(...ys) - room, Math.max(...ys) + room, height, short);
   svg.append(drawn("polyline", { class: "line", points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
-  for (const [a, b] of points.length < 3 || dots ? points : []) svg.append(drawn("circle", { class: "dot", cx: x(a), cy: y(b), r: 3 }));
-  const whole = xs.every(Number.isInteger);
-  const shown = (xs.length > 1 ? ticks(Math.min(...xs), Math.max(...xs), 4) : xs).filter((v) => !whole || Number.isInteger(v));
-  for (const value of shown) {
+  for (const [a, b] of points.length < 3 || sizes ? points : []) {
+    const dot = drawn("circle", { class: "dot", cx: x(a), cy: y(b), r: 3 });
+    dot.append(drawn("title", {}, `${num(a)}: ${num(b)}`));
+    svg.append(dot);
+  }
+  for (const value of sizes ? apart(xs, x) : roundOnes(xs)) {
     svg.append(drawn("text", { x: x(value), y: height - 7, "text-anchor": "middle" }, short(value)));
   }
   return svg;
+}
+
+function roundOnes(xs) {
+  const shown = xs.length > 1 ? ticks(Math.min(...xs), Math.max(...xs), 4) : xs;
+  return shown.filter((v) => !xs.every(Number.isInteger) || Number.isInteger(v));
+}
+
+// Sizes whose labels do not overlap, the last one first: it need not be a power of two.
+function apart(xs, x) {
+  const found = [];
+  for (const value of [...xs].reverse()) if (!found.length || x(found[found.length - 1]) - x(value) >= 22) found.push(value);
+  return found;
 }
 
 // One dot a candidate; equal ones stand above each other.

@@ -9,16 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from autoj_reward.journal.reading import Entry
-from autoj_reward.types import Outcome
-from autoj_reward.watch.figures import Figures, Mark, mark_of
-from autoj_reward.watch.standing import VIEWS, Standing, Totals, standers, standing
+from autoj_reward.questions.aggregate import mean_of_critiques
+from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
+from autoj_reward.watch.statistics import (
+    VIEWS,
+    CandidateResult,
+    QueryStanding,
+    RunStatistics,
+    result_of,
+    standing,
+)
+from autoj_reward.watch.timeline import COMPARISON, RATING, Mark, Timeline, mark_of
 
-MARK, STANDING = ", ".join(Mark._fields), ", ".join(Standing._fields)
+MARK, STANDING = ", ".join(Mark._fields), ", ".join(QueryStanding._fields)
 SCHEMA = f"""
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
 CREATE TABLE judged (id INTEGER PRIMARY KEY, journal INTEGER, key TEXT, asked INTEGER,
@@ -52,15 +61,15 @@ FLAGS = 62
 """Flags that can be filtered by: bits of SQLite's integers."""
 
 
-class Place(NamedTuple):
-    """Where the texts of a judgement are."""
+class TextPlace(NamedTuple):
+    """Place of a judgement's texts: the number of the journal, and its key there."""
 
     journal: int
     key: str
 
 
 class Filter(NamedTuple):
-    """Which queries, and in which order. outcome, flag: of any of their judgements."""
+    """Filter and order of a list of queries. outcome, flag: of any of their judgements."""
 
     judge: int
     view: int = 0
@@ -69,30 +78,69 @@ class Filter(NamedTuple):
     flag: str = ""
 
 
-class Row(NamedTuple):
+class JudgedRow(NamedTuple):
     """A judgement of a query. one, two: names of its responses; two is 0 where there is one."""
 
     id: int
-    place: Place
+    place: TextPlace
     one: int
     two: int
     mark: Mark
 
 
+@dataclass(slots=True)
+class Stander:
+    """A response of a query. rows: ids of its judgements, ratings and readings, in the order in
+    which they came in; of one that was only compared, the first comparison's."""
+
+    response: int
+    rows: list[int] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    def result(self) -> CandidateResult:
+        """Return what its judgements come to, as a job counts them: k critiques are one."""
+        ratings = [mark for mark in self.marks if mark.kind == RATING]
+        readings = [mark for mark in self.marks if mark.kind != RATING]
+        direct = _mean([mark.direct for mark in readings])
+        if not ratings:
+            first = next((mark for mark in readings if mark.outcome == Outcome.OK), readings[0])
+            usage = sum(map(_usage, readings), Usage())
+            return CandidateResult(
+                first.outcome, first.reason, (None, None, direct), first.forced, first.flags, usage
+            )
+        found = result_of(mean_of_critiques([_judgement(mark) for mark in ratings]))
+        value, expected, own = found.values
+        return found._replace(values=(value, expected, direct if own is None else own))
+
+
+def standers(rows: Iterable[JudgedRow]) -> list[Stander]:
+    """Return the candidates of a query's judgements; comparisons make none."""
+    found: dict[int, Stander] = {}
+    for row in rows:
+        if row.mark.kind != COMPARISON:
+            own = found.setdefault(row.one, Stander(row.one))
+            own.rows.append(row.id)
+            own.marks.append(row.mark)
+    return list(found.values())
+
+
 class Index:
-    """Everything by judge: a journal may hold several. Use it from one thread at a time."""
+    """Index of judgements and queries, by judge: a journal may hold several judges.
+
+    Use it from one thread at a time.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._db.executescript(SCHEMA)
         self.judges: list[str] = []
-        self.figures: list[Figures] = []
-        self.totals: dict[tuple[int, int], Totals] = defaultdict(Totals)
+        self.timelines: list[Timeline] = []
+        self.statistics: list[RunStatistics] = []
         self.flags: dict[str, int] = {}
-        self._unsettled: set[int] = set()
+        self._counted: dict[int, list[CandidateResult]] = {}
 
     def add(self, journal: int, entries: Sequence[Entry]) -> None:
-        """Count judgements, each in the place of an earlier one of the same key."""
+        """Count judgements; each replaces an earlier one of the same key."""
         self._db.execute("BEGIN")
         for entry in entries:
             self._add(journal, entry)
@@ -101,22 +149,24 @@ class Index:
     def _add(self, journal: int, entry: Entry) -> None:
         if entry.judge not in self.judges:
             self.judges.append(entry.judge)
-            self.figures.append(Figures())
+            self.timelines.append(Timeline())
+            self.statistics.append(RunStatistics())
         judge, mark = self.judges.index(entry.judge), mark_of(entry)
         for flag in mark.flags:
             self.flags.setdefault(flag, 1 << min(len(self.flags), FLAGS))
         where = "WHERE key = ? AND journal = ?"
         old = self._rows(where, (entry.key, journal))
         for row in old:
-            self.figures[judge].add(row.mark, -1)
-        self.figures[judge].add(mark)
+            self.timelines[judge].add(row.mark, -1)
+        self.timelines[judge].add(mark)
         item = entry.item
         asked = self._asked(judge, _name(entry.judge, item.query, *sorted(item.context.items())))
         one, two = (*(_name(text) for text in item.responses), 0)[:2]
+        if asked not in self._counted:
+            self._counted[asked] = self._results(asked)
         number = old[0].id if old else None
         flat = mark._replace(flags=json.dumps(mark.flags))  # type: ignore[arg-type]
         self._db.execute(PUT, (number, journal, entry.key, asked, one, two, *flat))
-        self._unsettled.add(asked)
 
     def _asked(self, judge: int, name: int) -> int:
         found = self._db.execute("SELECT id FROM asked WHERE name = ?", (name,)).fetchone()
@@ -125,17 +175,20 @@ class Index:
             found = self._db.execute(put, (name, judge)).fetchone()
         return int(found[0])
 
-    def settle(self) -> None:
-        """Bring the standings of queries up to what was added."""
-        self._db.execute("BEGIN")
-        for asked in self._unsettled:
-            self._settle(asked)
-        self._db.execute("COMMIT")
-        self._unsettled.clear()
+    def _results(self, asked: int) -> list[CandidateResult]:
+        return [own.result() for own in standers(self.rows(asked))]
 
-    def _settle(self, asked: int) -> None:
+    def settle(self) -> None:
+        """Update the statistics and the standings of the queries that were added to."""
+        self._db.execute("BEGIN")
+        for asked, before in self._counted.items():
+            self._settle(asked, before)
+        self._db.execute("COMMIT")
+        self._counted.clear()
+
+    def _settle(self, asked: int, before: list[CandidateResult]) -> None:
         rows = self.rows(asked)
-        candidates = standers((row.id, row.one, row.mark) for row in rows)
+        results = [own.result() for own in standers(rows)]
         outcomes = flags = 0
         for row in rows:
             outcomes |= OUTCOMES[row.mark.outcome]
@@ -147,42 +200,38 @@ class Index:
             (
                 max(row.mark.at for row in rows),
                 len(rows),
-                len(candidates),
+                len(results),
                 sum(row.mark.outcome != "ok" for row in rows),
                 outcomes,
                 flags,
                 asked,
             ),
         ).fetchone()
+        if before:
+            self.statistics[judge].add(before, -1)
+        if results:
+            self.statistics[judge].add(results)
         for view in range(len(VIEWS)):
-            self._stand(judge, asked, view, standing(candidates, view))
+            self._db.execute("DELETE FROM standings WHERE asked = ? AND view = ?", (asked, view))
+            if new := standing(results, view):
+                marks = ", ".join("?" * (2 + len(new)))
+                self._db.execute(f"INSERT INTO standings VALUES ({marks})", (asked, view, *new))
 
-    def _stand(self, judge: int, asked: int, view: int, new: Standing | None) -> None:
-        totals, key = self.totals[judge, view], (asked, view)
-        where = "FROM standings WHERE asked = ? AND view = ?"
-        if old := self._db.execute(f"SELECT {STANDING} {where}", key).fetchone():
-            totals.add(Standing(*old), -1)
-            self._db.execute(f"DELETE {where}", key)
-        if new:
-            totals.add(new)
-            marks = ", ".join("?" * (2 + len(Standing._fields)))
-            self._db.execute(f"INSERT INTO standings VALUES ({marks})", (*key, *new))
-
-    def rows(self, asked: int, most: int = -1) -> list[Row]:
-        """A query's judgements, in the order in which they came in: all, or the first so many."""
+    def rows(self, asked: int, most: int = -1) -> list[JudgedRow]:
+        """Return a query's judgements in order of arrival, at most so many; -1 for all."""
         return self._rows("WHERE asked = ? ORDER BY id LIMIT ?", (asked, most))
 
-    def _rows(self, where: str, values: Sequence[Any]) -> list[Row]:
+    def _rows(self, where: str, values: Sequence[Any]) -> list[JudgedRow]:
         found = self._db.execute(
             f"SELECT id, journal, key, one, two, {MARK} FROM judged {where}", values
         )
         return [
-            Row(i, Place(journal, key), one, two, _mark(mark))
+            JudgedRow(i, TextPlace(journal, key), one, two, _mark(mark))
             for i, journal, key, one, two, *mark in found
         ]
 
     def queries(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
-        """So many queries from the start-th on, each with its standing in the view."""
+        """Return at most so many queries from the start-th on, with their standing in the view."""
         where, values = self._where(wanted)
         found = self._db.execute(
             f"SELECT id, last, judged, candidates, failed, {STANDING} FROM asked LEFT JOIN"
@@ -194,7 +243,7 @@ class Index:
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def count(self, wanted: Filter) -> int:
-        """Of the queries that pass."""
+        """Return the number of queries that pass the filter."""
         where, values = self._where(wanted)
         found = self._db.execute(f"SELECT count(*) FROM asked WHERE {where}", values).fetchone()
         return int(found[0])
@@ -210,19 +259,41 @@ class Index:
         return " AND ".join(parts), values
 
     def known(self, journal: int, keys: Sequence[str]) -> dict[str, float]:
-        """The times of those of a journal's keys that are here."""
+        """Return the times of those of a journal's keys that are in the index."""
         marks = ", ".join("?" * len(keys))
         where = f"SELECT key, at FROM judged WHERE key IN ({marks}) AND journal = ?"
         return dict(self._db.execute(where, (*keys, journal)).fetchall())
 
-    def places(self, asked: int, most: int) -> list[Place]:
-        """Where the texts of so many of a query's judgements are."""
+    def places(self, asked: int, most: int) -> list[TextPlace]:
+        """Return the places of at most so many of a query's judgements."""
         where = "SELECT journal, key FROM judged WHERE asked = ? LIMIT ?"
         found = self._db.execute(where, (asked, most))
-        return [Place(*row) for row in found]
+        return [TextPlace(*row) for row in found]
 
     def close(self) -> None:
         self._db.close()
+
+
+def _judgement(mark: Mark) -> Judgement:
+    """Return what an aggregate needs to know of a counted rating; distributions are not kept."""
+    readings = list[Reading]()
+    if mark.rating is not None:
+        own, told = mark.rating, () if mark.expected is not None else None
+        readings.append(Reading(RATING, "", own, told, mark.expected, forced=mark.forced))
+        if mark.direct is not None:
+            readings.append(Reading(DIRECT, "", mark.direct, expected=mark.direct))
+    said = tuple(readings)
+    outcome = Outcome(mark.outcome)
+    return Judgement(outcome, mark.reason, readings=said, usage=_usage(mark), flags=mark.flags)
+
+
+def _usage(mark: Mark) -> Usage:
+    return Usage(mark.tokens_in, mark.tokens_cached, mark.tokens_out, mark.latency_s, mark.queued_s)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _mark(values: Sequence[Any]) -> Mark:

@@ -2,7 +2,7 @@ const SOON = 700;
 const OFTEN = 2000;
 const SELDOM = 10000;
 const LIST_EVERY = 10000;
-let seen = { judged: -1, listed: 0, run: null, curves: {} };
+let seen = { judged: -1, state: "", listed: 0, run: null, curves: {} };
 
 function fail(error) {
   const lost = error.status === 401 ? "This page has no valid token: open the address that autoj watch printed." : `autoj watch does not answer: ${error.message}`;
@@ -13,7 +13,7 @@ function fail(error) {
 
 // Keep what the reader looks at where it is, while new figures come.
 async function look() {
-  if (document.hidden) return OFTEN;
+  if (document.hidden && !EMBEDDED) return OFTEN;
   const given = byId("judge").dataset.chosen ? { judge: byId("judge").value } : {};
   const run = await ask("run", given);
   seen.run = run;
@@ -21,17 +21,20 @@ async function look() {
   showControls(run);
   showNotices(run);
   showTiles(run, byId("view").value);
-  if (run.judged !== seen.judged) showPlots(run);
+  const { journal } = run;
+  const judged = journal ? journal.judged : run.statistics.candidates;
+  if (judged !== seen.judged || run.state !== seen.state) showPlots(run);
+  showJob(run);
   byId("training").hidden = !run.training;
   if (run.training) {
     seen.curves = (await ask("curves")).curves;
     showCurves(seen.curves);
   }
   const idle = !byId("detail").open && list.rows.length <= 20 && !byId("search").value && !byId("list").contains(document.activeElement);
-  if (run.judged !== seen.judged && (!list.rows.length || (idle && Date.now() - seen.listed > LIST_EVERY))) await relist();
-  seen.judged = run.judged;
+  if (judged !== seen.judged && (!list.rows.length || (idle && Date.now() - seen.listed > LIST_EVERY))) await relist();
+  [seen.judged, seen.state] = [judged, run.state];
   if (run.reading) return SOON;
-  return run.state === "running" || Date.now() / 1000 - run.last < 60 ? OFTEN : SELDOM;
+  return run.state === "running" || (journal && Date.now() / 1000 - journal.last < 60) ? OFTEN : SELDOM;
 }
 
 async function relist() {
@@ -46,13 +49,14 @@ async function follow() {
   } catch (error) {
     fail(error);
   }
-  setTimeout(follow, pause);
+  if (!EMBEDDED) setTimeout(follow, pause);
 }
 
 const guarded = (work) => (...given) => Promise.resolve(work(...given)).catch(fail);
 
 function start() {
-  token();
+  if (!EMBEDDED) token();
+  byId("fresh").hidden = EMBEDDED !== null;
   let typing = 0;
   for (const name of ["view", "order", "outcome", "flag"]) byId(name).addEventListener("change", guarded(async () => {
     if (seen.run) showTiles(seen.run, byId("view").value);

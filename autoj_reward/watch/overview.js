@@ -4,10 +4,19 @@ function card(title, note, ...inside) {
   return element("section", "card", element("h3", "", title), ...inside, note ? element("p", "muted small", note) : null);
 }
 
+const NAMED = 12;
+
 function table(counts, whole) {
+  const named = Object.entries(counts);
+  const rows = named.slice(0, NAMED).map(([name, n]) => [words(name), num(n, Number.isInteger(n) ? 0 : 2), whole ? percent(n / whole) : ""]);
+  const rest = named.slice(NAMED).reduce((sum, [, n]) => sum + n, 0);
+  if (named.length > NAMED) rows.push([`${named.length - NAMED} more kinds`, num(rest, 0), whole ? percent(rest / whole) : ""]);
+  return rowsOf(rows);
+}
+
+function rowsOf(rows) {
   const body = element("tbody", "");
-  for (const [name, n] of Object.entries(counts).slice(0, 8)) {
-    const cells = [words(name), num(n, 0), whole ? percent(n / whole) : ""];
+  for (const cells of rows) {
     body.append(element("tr", "", ...cells.map((text, k) => element(k ? "td" : "th", "", text))));
   }
   for (const head of body.querySelectorAll("th")) head.scope = "row";
@@ -21,16 +30,20 @@ function showTop(run) {
   if (chip.textContent !== STATES[run.state]) chip.textContent = STATES[run.state];
   chip.className = `chip ${run.state}`;
   const facts = [run.path];
+  const { journal } = run;
   if (run.judges.length) facts.push(`judge ${run.judges[run.judge]}`);
-  if (run.first) facts.push(`began ${clock(run.first, true)}`);
-  if (run.last) facts.push(`last judgement ${duration(Math.max(0, run.now - run.last))} ago`);
-  byId("about").textContent = facts.join(" · ");
+  if (run.summary && run.summary.curve) facts.push(`ranked by ${run.summary.view}`);
+  if (journal && journal.first) facts.push(`began ${clock(journal.first, true)}`);
+  if (journal && journal.last) facts.push(`last judgement ${duration(Math.max(0, run.now - journal.last))} ago`);
+  byId("about").textContent = facts.filter(Boolean).join(" · ");
   showProgress(run);
 }
 
 function progressOf(run) {
   if (run.training && run.training.steps) return [run.training.step, run.training.steps, "steps"];
-  const done = (run.kinds.rating || 0) + (run.kinds.reading || 0) || run.kinds.comparison || 0;
+  if (!run.journal) return null;
+  const { kinds } = run.journal;
+  const done = (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || 0;
   const under = run.state === "running" || run.state === "stopped";
   return under && run.total > 0 && done <= run.total ? [done, run.total, "judgements"] : null;
 }
@@ -44,64 +57,112 @@ function showProgress(run) {
   bar.setAttribute("aria-valuenow", done);
   bar.setAttribute("aria-valuemax", all);
   bar.firstElementChild.style.width = `${Math.min(100, (100 * done) / all)}%`;
-  const speed = unit === "steps" ? done / (run.now - run.first) : run.lately;
+  const speed = unit === "steps" ? done / (run.now - run.journal.first) : run.journal.lately;
   const left = run.state === "running" && done < all && speed > 0 ? ` · about ${duration((all - done) / speed)} left` : "";
   byId("progress-text").textContent = `${num(done, 0)} of ${num(all, 0)} ${unit}${left}`;
 }
 
 function showNotices(run) {
-  const said = [];
-  if (run.reading) said.push(`Reading the journal: ${num(run.judged, 0)} judgements so far.`);
+  const said = [...run.notices];
+  const { journal } = run;
+  if (run.reading) said.push(`Reading the journal: ${num(journal.judged, 0)} judgements so far.`);
   if (run.trouble) said.push(run.trouble);
   if (run.damaged) said.push(`${plural(run.damaged, "row of the journal is", "rows of the journal are")} not as written, and left out here.`);
-  if (!run.judged && !run.reading) said.push("Nothing is judged yet. What comes is shown here as it comes.");
+  if (journal && !journal.judged && !run.reading) said.push("Nothing is judged yet. What comes is shown here as it comes.");
   if (run.training && run.training.without_events) said.push("The trainer's TensorBoard files cannot be read here: pip install tensorboard.");
-  const failed = share(run.failed, run.judged);
-  if (failed > 0.05) said.push(`${percent(failed)} of the judgements failed: ${Object.keys(run.reasons)[0] || "see outcomes"}.`);
+  const failed = journal && !run.statistics.candidates ? share(journal.failed, journal.judged) : 0;
+  if (failed > 0.05) said.push(`${percent(failed)} of the judgements failed: ${Object.keys(journal.failures)[0]}.`);
   const shown = byId("notices");
   if (shown.textContent === said.join("")) return;
   shown.replaceChildren(...said.map((text) => element("p", "warn", text)));
 }
 
+// Rows of a journal and candidates are counted apart: k critiques of a candidate are k judgements.
 function showTiles(run, view) {
+  const { statistics, journal, summary } = run;
   const own = run.views[view];
-  const seconds = Math.max(1, run.last - run.first);
-  const failures = Object.entries(run.outcomes).filter(([name]) => name !== "ok").map(([name, n]) => `${count(n)} ${words(name)}`);
-  const flagged = Object.entries(run.flags).map(([name, n]) => `${count(n)} ${words(name)}`);
-  const speed = run.state === "running" ? `${rate(run.lately)} a second now, ${rate(run.judged / seconds)} on average` : `${rate(run.judged / seconds)} a second on average`;
-  const tiles = [
-    ["judgements", count(run.judged), run.judged ? speed : ""],
-    ["mean rating", num(run.mean), run.rated ? `± ${num(run.spread)} standard deviation` : ""],
+  const { usage, outcomes } = statistics;
+  const seconds = journal ? Math.max(1, journal.last - journal.first) : null;
+  const cost = statistics.candidates || !journal ? usage : journal;
+  const named = (counts) => Object.entries(counts).filter(([name, n]) => n && name !== "ok").map(([name, n]) => `${count(n)} ${words(name)}`).slice(0, 3).join(", ");
+  const failed = known(statistics.ok_share) ? 1 - statistics.ok_share : journal && share(journal.failed, journal.judged);
+  const tiles = [];
+  if (journal) {
+    const speed = run.state === "running" ? `${rate(journal.lately)} a second now, ${rate(journal.judged / seconds)} on average` : `${rate(journal.judged / seconds)} a second on average`;
+    tiles.push(["judgements", count(journal.judged), journal.judged ? speed : ""]);
+  } else {
+    tiles.push(["judgements a second", rate(summary.judgements_per_second), `${count(summary.reused)} read from the journal`]);
+  }
+  const left = summary && summary.rows_left_out ? `, ${plural(summary.rows_left_out, "row", "rows")} left out` : "";
+  tiles.push(
+    ["candidates", count(statistics.candidates), `of ${plural(statistics.queries, "query", "queries")}${left}`],
+    ["mean rating", num(statistics.mean_rating), known(own.spread) ? `± ${num(own.spread)} within a query` : ""],
     ["pairs tied", percent(own.pair_tie_rate), own.several ? `best value shared in ${percent(own.tie_rate)} of queries` : "no query has two ratings"],
     ["gained by the best", known(own.gain) ? `+${num(own.gain)}` : DASH, "points over the mean of the query"],
-    ["failed", percent(share(run.failed, run.judged)), failures.slice(0, 3).join(", ") || "none"],
-    ["ratings forced", percent(share(run.forced, run.rated)), `${count(run.forced)} of ${count(run.rated)}`],
-    ["tokens written", count(run.tokens_out), run.tokens_out ? `${rate(run.tokens_out / seconds)} a second` : ""],
-    ["tokens read", count(run.tokens_in), run.tokens_in ? `${percent(run.tokens_cached / run.tokens_in)} from the prefix cache` : ""],
-  ];
-  tiles.push(["time of a judgement", known(run.latency_s) ? `${num(run.latency_s)} s` : DASH, known(run.queued_s) ? `mean, after ${num(run.queued_s)} s in the queue` : ""]);
-  tiles.push(["flags raised", count(Object.values(run.flags).reduce((a, b) => a + b, 0)), flagged.slice(0, 3).join(", ") || "none"]);
+    ["failed", percent(failed), named(outcomes) || "none"],
+    ["ratings forced", percent(statistics.forced_share), `${count(statistics.forced)} of ${count(outcomes.ok)}`],
+    ["tokens written", count(cost.tokens_out), cost.tokens_out && seconds ? `${rate(cost.tokens_out / seconds)} a second` : ""],
+    ["tokens read", count(cost.tokens_in), cost.tokens_in ? `${percent(cost.tokens_cached / cost.tokens_in)} from the prefix cache` : ""],
+  );
+  if (journal) tiles.push(["time of a judgement", known(journal.latency_s) ? `${num(journal.latency_s)} s` : DASH, known(journal.queued_s) ? `mean, after ${num(journal.queued_s)} s in the queue` : ""]);
+  tiles.push(["flags raised", count(Object.values(statistics.flags).reduce((a, b) => a + b, 0)), named(statistics.flags) || "none"]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, note]) => element("div", "tile", element("dt", "", name), element("dd", "", value), element("dd", "note", note))),
   );
 }
 
 function showPlots(run) {
+  const { statistics, journal, summary } = run;
   const cards = [];
-  if (run.ratings.length) cards.push(card("Ratings", run.bar ? `in bars of ${num(run.bar, 6)}` : "how often each was given", histogram(run.ratings, run.bar)));
-  if (run.series.some((p) => known(p.mean))) {
-    cards.push(card("Ratings over time", `mean and one standard deviation, by ${duration(run.slot_s)}`, ratingsOverTime(run.series, run.slot_s)));
+  const curved = summary && summary.curve && summary.curve.length > 1;
+  if (curved) cards.push(card("What N bought", curveNote(summary), curve(summary.curve, "Mean best value by N", { height: HEIGHT, sizes: true })));
+  if (statistics.bars.length) cards.push(card("Ratings", statistics.bar_width ? `in bars of ${num(statistics.bar_width, 6)}` : "how often each was given", histogram(statistics.bars, statistics.bar_width)));
+  if (journal && journal.series.some((p) => known(p.mean))) {
+    cards.push(card("Ratings over time", `mean and one standard deviation, by ${duration(journal.slot_s)}`, ratingsOverTime(journal.series, journal.slot_s)));
   }
-  if (run.series.length) {
-    const legend = run.failed ? "judgements a second; failed ones in orange" : "judgements a second";
-    cards.push(card("Throughput", legend, throughput(run.series, run.slot_s)));
+  if (journal && journal.series.length) {
+    const legend = journal.failed ? "judgements a second; failed ones in orange" : "judgements a second";
+    cards.push(card("Throughput", legend, throughput(journal.series, journal.slot_s)));
   }
-  if (run.failed) cards.push(card("Failures by reason", "", table(run.reasons, run.judged)));
-  if (Object.keys(run.verdicts).length) cards.push(card("Verdicts of comparisons", "each order counts for itself", table(run.verdicts)));
-  const end = run.summary;
-  if (end && end.curve && end.curve.length > 1) cards.push(card("What N bought", `mean best ${end.view || "rating"} of N candidates`, curve(end.curve, "Mean best value by N", HEIGHT, true)));
-  if (end && Object.keys(end.rules).length) cards.push(card("Choices by deciding rule", end.left_out ? `${plural(end.left_out, "row", "rows")} left out` : "", table(end.rules, end.queries)));
+  const reasons = statistics.candidates || !journal ? statistics.reasons : journal.failures;
+  if (Object.keys(reasons).length) cards.push(card("Failures by reason", "", table(reasons, statistics.candidates || (journal && journal.judged))));
+  const outcomes = Object.fromEntries(Object.entries(statistics.outcomes).filter(([, n]) => n));
+  if (Object.keys(outcomes).length) cards.push(card("Outcomes", "of candidates", table(outcomes, statistics.candidates)));
+  if (Object.keys(statistics.flags).length) cards.push(card("Flags", "of candidates", table(statistics.flags, statistics.candidates)));
+  if (journal && Object.keys(journal.verdicts).length) cards.push(card("Verdicts of comparisons", "each order counts for itself", table(journal.verdicts)));
+  if (summary && summary.rules) cards.push(card("Choices by deciding rule", "", table(summary.rules, statistics.queries)));
+  if (summary && summary.seconds) cards.push(card("Tokens and throughput", "", rowsOf(throughputRows(statistics, summary))));
+  if (run.budget) cards.push(card("Budget", "The curve of best-of-N is left out: candidates judged in full are no random part.", rowsOf(run.budget)));
   byId("plots").replaceChildren(...cards);
+}
+
+function curveNote(summary) {
+  const fewest = `ends at ${summary.curve[summary.curve.length - 1][0]}, the fewest rated in a query`;
+  const of = known(summary.curve_queries) ? `; ${plural(summary.curve_queries, "query", "queries")}` : "";
+  return `mean best ${summary.view} of N candidates${of}; ${fewest}`;
+}
+
+function throughputRows(statistics, summary) {
+  const { usage } = statistics;
+  const rows = [
+    ["tokens read", num(usage.tokens_in, 0)],
+    ["of these from the prefix cache", num(usage.tokens_cached, 0)],
+    ["prefix cache hit rate", percent(statistics.cache_hit_rate)],
+    ["tokens written", num(usage.tokens_out, 0)],
+    ["judgements a second", rate(summary.judgements_per_second)],
+    ["tokens written a second", rate(summary.output_tokens_per_second)],
+    ["judgements read from the journal", num(summary.reused, 0)],
+    ["tie-break comparisons", num(summary.comparisons, 0)],
+  ];
+  return [...rows, ...Object.entries(summary.seconds).map(([phase, s]) => [`seconds: ${words(phase)}`, rate(s)])];
+}
+
+// What only a job's own report knows: its bad rows, and its config.
+function showJob(run) {
+  byId("left-out").hidden = !(run.bad_rows && run.bad_rows.length);
+  byId("left-out-rows").replaceChildren(...(run.bad_rows || []).map((row) => element("p", "small", row)));
+  byId("config").hidden = !run.config;
+  byId("config-text").textContent = run.config || "";
 }
 
 const FIRST = [/^reward$/, /^rewards\/.*mean$/, /^(objective\/)?scores?$/, /^(objective\/)?kl$/, /^loss(\/.*)?$/, /^completions\/mean_length$/,

@@ -1,6 +1,6 @@
 const ORDERS = [["newest", "newest first"], ["oldest", "oldest first"], ["spread", "widest spread"], ["highest", "highest best"],
   ["lowest", "lowest worst"], ["tied", "most ties"], ["failures", "most failures"]];
-const OUTCOMES = ["ok", "truncated", "unparsable", "input_rejected", "unavailable"];
+const EMBEDDED_ORDERS = [["oldest", "order of the input"], ...ORDERS.slice(2)];
 const list = { rows: [], next: 0, total: 0, asked: 0 };
 
 function showControls(run) {
@@ -8,9 +8,11 @@ function showControls(run) {
   byId("judge-label").hidden = run.judges.length < 2;
   if (!byId("judge").dataset.chosen) byId("judge").value = String(run.judge);
   const views = Object.entries(run.views).filter(([, own]) => own.queries > 0).map(([name]) => [name, name]);
+  const first = !byId("view").options.length;
   options(byId("view"), views.length ? views : [["rating", "rating"]]);
-  options(byId("order"), ORDERS);
-  options(byId("outcome"), [["", "any"], ...OUTCOMES.map((name) => [name, words(name)])]);
+  if (first && run.views[run.view].queries > 0) byId("view").value = run.view;
+  options(byId("order"), EMBEDDED ? EMBEDDED_ORDERS : ORDERS);
+  options(byId("outcome"), [["", "any"], ...Object.keys(run.statistics.outcomes).map((name) => [name, words(name)])]);
   options(byId("flag"), [["", "any"], ...run.all_flags.map((name) => [name, words(name)])]);
 }
 
@@ -59,6 +61,7 @@ function line(row, n, low, high) {
   if (known(row.best)) facts.push(row.rated > 1 ? `${num(row.worst)} to ${num(row.best)}` : num(row.best));
   const notes = [plural(row.candidates || row.judged, row.candidates ? "candidate" : "judgement", row.candidates ? "candidates" : "judgements")];
   if (row.rated > 1 && row.tied) notes.push(`${percent(row.tied / row.pairs)} tied`);
+  if (row.choice) notes.push(`chosen by ${words(row.choice.rule)}`);
   const made = button("", "query", guarded(() => openQuery(n)));
   made.dataset.query = row.id;
   made.append(

@@ -11,9 +11,10 @@ async function openQuery(n) {
   const told = await ask("query", { id: opened.row.id, view: byId("view").value });
   if (turn !== opened.turn) return;
   const found = told.candidates;
-  const rated = found.filter((c) => known(c.values[byId("view").value]));
-  const worst = rated.length > 1 ? rated[rated.length - 1] : found.find((c) => c !== found[0]);
-  Object.assign(opened, { told, one: found[0]?.name || "", two: worst?.name || "" });
+  const best = found.find((c) => c.chosen) || found[0];
+  const rated = found.filter((c) => known(c.values[byId("view").value]) && c !== best);
+  const worst = rated[rated.length - 1] || found.find((c) => c !== best);
+  Object.assign(opened, { told, one: best?.name || "", two: worst?.name || "" });
   drawQuery();
   await showPair();
 }
@@ -25,12 +26,19 @@ function drawQuery() {
   const pair = element("div", "");
   pair.id = "pair";
   const kept = told.candidates.length < told.total ? ` The best and worst ${told.candidates.length} of ${count(told.total)} are listed.` : "";
-  const inside = [titled("query", told.text), ...context, pair];
+  const inside = [titled("query", told.text), ...context, ...(told.choice ? choice(told.choice) : []), pair];
   if (told.candidates.length > 1) {
     inside.push(element("h3", "", plural(told.total, "candidate", "candidates")));
     inside.push(element("p", "muted small", `Choose two to compare, A and B.${kept}`), candidatesTable());
   }
   byId("body").replaceChildren(...inside);
+}
+
+// Why a job kept the response that it kept, and what N bought in this query.
+function choice(c) {
+  const made = [element("p", "why", c.why)];
+  if (c.curve.length > 1) made.push(element("div", "bought", curve(c.curve, "Best value by N in this query", { sizes: true }), element("p", "muted small", "best of N of these candidates")));
+  return made;
 }
 
 function titled(title, text, className = "text") {
@@ -41,11 +49,18 @@ function titled(title, text, className = "text") {
   return element("div", "titled", element("h4", "", title), body);
 }
 
+// Columns that a job's report has beside the others: a candidate's number, its cheap reading and what
+// became of it on a budget, and the policy's log-probability.
+const EXTRA = [["candidate", (c) => c.candidate], ["cheap", (c) => num(c.cheap)], ["fate", (c) => [words(c.fate), c.why].filter(Boolean).join(": ")], ["logprob", (c) => num(c.logprob)]];
+
 function candidatesTable() {
   const view = byId("view").value;
-  const heads = ["A", "B", view, "expected", "outcome", "response"].filter((name, n, all) => all.indexOf(name) === n);
+  const { candidates } = opened.told;
+  const values = [view, "expected", "direct"].filter((name, n, all) => all.indexOf(name) === n && (n === 0 || candidates.some((c) => known(c.values[name]))));
+  const extra = EXTRA.filter(([name]) => candidates.some((c) => c[name] !== undefined && c[name] !== null));
+  const heads = ["A", "B", ...values, ...extra.map(([name]) => name), "outcome", "response"];
   const body = element("tbody", "");
-  for (const c of opened.told.candidates) {
+  for (const c of candidates) {
     const row = element("tr", "");
     for (const key of ["one", "two"]) {
       const radio = element("input", "");
@@ -54,9 +69,8 @@ function candidatesTable() {
       radio.addEventListener("change", () => { opened[key] = c.name; guarded(showPair)(); });
       row.append(element("td", "", radio));
     }
-    row.append(element("td", "number", num(c.values[view])));
-    if (view !== "expected") row.append(element("td", "number", num(c.values.expected)));
-    const marks = element("td", "", chip(c.outcome), ...c.flags.map((flag) => element("span", "chip flag", words(flag))), c.forced ? element("span", "chip", "forced") : null);
+    row.append(...values.map((name) => element("td", "number", num(c.values[name]))), ...extra.map(([, text]) => element("td", "", text(c))));
+    const marks = element("td", "", c.chosen ? element("span", "chip ok", "chosen") : null, chip(c.outcome), ...c.flags.map((flag) => element("span", "chip flag", words(flag))), c.forced ? element("span", "chip", "forced") : null);
     row.append(marks, element("td", "said", c.text));
     body.append(row);
   }
@@ -85,8 +99,12 @@ function column(c, letter) {
   const view = byId("view").value;
   const own = listed[place];
   const rated = listed.filter((other) => known(other.values[view]));
-  const rank = rated.indexOf(own);
-  const name = listed.length < 2 ? "" : rank === 0 ? "best" : rank > 0 && rank === rated.length - 1 ? "worst" : "";
+  const ends = listed.length < 2 || !own ? [] : [
+    own.chosen && "chosen",
+    rated.length && own.values[view] === rated[0].values[view] && "best",
+    rated.length > 1 && own === rated[rated.length - 1] && own.values[view] !== rated[0].values[view] && "worst",
+  ];
+  const name = ends.filter(Boolean).join(" · ");
   const head = element("header", "", element("span", "letter", letter), element("b", "", own ? num(own.values[view]) : DASH), element("span", "muted", name));
   const made = element("section", `column ${letter}`, head, titled("response", c.response));
   made.setAttribute("aria-label", `Candidate ${letter}`);
@@ -97,6 +115,7 @@ function column(c, letter) {
 
 function facts(j) {
   const found = [];
+  if (known(j.rating)) found.push(`rating ${num(j.rating)}`);
   if (known(j.expected)) found.push(`expected ${num(j.expected)}`);
   if (known(j.direct)) found.push(`direct ${num(j.direct)}`);
   if (j.tokens_in) found.push(`${num(j.tokens_in, 0)} tokens read, ${num(j.tokens_out, 0)} written`);
@@ -118,9 +137,9 @@ function judgement(j, several) {
 
 function comparison(c) {
   const letter = (name) => (name === opened.one ? "A" : "B");
-  const said = { first: `${letter(c.one)} wins`, second: `${letter(c.two)} wins`, tie: "tie" }[c.verdict] || words(c.outcome);
+  const said = { first: `${letter(c.one)} wins`, second: `${letter(c.two)} wins`, tie: "tie" }[c.verdict] || words(c.verdict || c.outcome);
   const odds = c.confidence.map(([label, p]) => `${label} ${percent(p)}`).join(", ");
-  const head = element("p", "facts", element("b", "", said), element("span", "muted small", [`${letter(c.one)} shown first`, odds, facts(c)].filter(Boolean).join(" · ")));
+  const head = element("p", "facts", element("b", "", said), element("span", "muted small", [c.both ? "both orders" : `${letter(c.one)} shown first`, odds, facts(c)].filter(Boolean).join(" · ")));
   const made = element("div", "card", head);
   if (c.reason) made.append(element("p", "reason", c.reason));
   if (c.critique) made.append(titled("critique", c.critique));

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import ConfigError, JournalError
 from autoj_reward.io.claims import CLAIM, claim_path, holder
 from autoj_reward.journal.reading import Entry, Reader
-from autoj_reward.watch.index import Index, Place
-from autoj_reward.watch.training import Curves
+from autoj_reward.watch.index import Index, TextPlace
 
 AT_ONCE = 500
 """Judgements taken in at a time."""
@@ -22,6 +23,10 @@ SETTLE_S = 1.0
 """Seconds between two standings while there is much to take in."""
 MOST_JSON = 2**24
 """Bytes of a summary or config that is read."""
+POINTS = 600
+"""Most points of a trainer's figure that are kept: the last one of as many steps as it takes."""
+TAGS = 400
+FILES = ("events.out.tfevents*", "*/events.out.tfevents*", "*/*/events.out.tfevents*")
 
 
 class Run:
@@ -42,7 +47,7 @@ class Run:
         self._readers: dict[Path, Reader] = {}
 
     def refresh(self) -> bool:
-        """Take in some of what is new. Whether there may be more right now."""
+        """Read some of what is new, and return whether there may be more right now."""
         more = False
         troubles = []
         for path in self._journals():
@@ -79,25 +84,25 @@ class Run:
 
     @property
     def damaged(self) -> int:
-        """Rows of the journals that are not as they were written."""
+        """Number of rows of the journals that are not as they were written."""
         return sum(len(reader.damaged) for reader in self._readers.values())
 
-    def texts(self, places: Sequence[Place]) -> dict[Place, Entry]:
-        """What was judged at these places, as far as it is still there."""
+    def texts(self, places: Sequence[TextPlace]) -> dict[TextPlace, Entry]:
+        """Return the judgements at these places, as far as they are still there."""
         readers, found = list(self._readers.values()), {}
         for number in {place.journal for place in places}:
             keys = [place.key for place in places if place.journal == number]
             for key, entry in readers[number].entries(keys).items():
-                found[Place(number, key)] = entry
+                found[TextPlace(number, key)] = entry
         return found
 
     def summary(self) -> dict[str, Any] | None:
-        """What the job wrote at its end."""
+        """Return the summary that the job wrote at its end."""
         in_folder = self.path / "summary.json"
         return _read(in_folder if self.path.is_dir() else Path(f"{self.path}.summary.json"))
 
     def config(self) -> dict[str, Any] | None:
-        """The config of a training."""
+        """Return the config of a training."""
         return _read(self.path / "config.json") if self.path.is_dir() else None
 
     @property
@@ -105,12 +110,12 @@ class Run:
         return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
-        """Judge inputs that the job said it would ask for, comparisons aside; 0 if unknown."""
+        """Return the number of judge inputs to come in all, comparisons aside; 0 if unknown."""
         found = (_read(self._claim) or {}).get("total")
         return found if isinstance(found, int) else 0
 
     def state(self) -> str:
-        """`running`, `finished`, or `stopped`; `unknown` where nobody claimed the place."""
+        """Return `running`, `finished` or `stopped`; `unknown` where no process has a claim."""
         if holder(self._claim):
             return "running"
         if self.summary() is not None or (self.path / "policy").is_dir():
@@ -151,3 +156,86 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+class _Curve:
+    """One figure: a point for every so many steps."""
+
+    def __init__(self) -> None:
+        self._steps = 1
+        self._points: dict[int, tuple[int, float]] = {}
+
+    def add(self, step: int, value: float) -> None:
+        self._points[step // self._steps] = step, value
+        if len(self._points) > POINTS:
+            self._steps *= 2
+            self._points = {point[0] // self._steps: point for point in self.points()}
+
+    def points(self) -> list[tuple[int, float]]:
+        """Return (step, value), in order."""
+        return sorted(self._points.values())
+
+
+class Curves:
+    """Every figure that a trainer logged in a folder, by its step: read from TensorBoard's files as
+    they grow, or from the last checkpoint. step: the last one that anything is logged of.
+    without_events: there are TensorBoard files, and the package that reads them is not here."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._loaders: dict[Path, Any] = {}
+        self._curves: dict[str, _Curve] = {}
+        self.step = 0
+        self._state: tuple[Path, int] | None = None
+        self.without_events = False
+
+    def read(self) -> None:
+        """Read what was logged since the last call."""
+        files = sorted({path for pattern in FILES for path in self._folder.glob(pattern)})
+        self.without_events = bool(files) and find_spec("tensorboard") is None
+        if files and not self.without_events:
+            for path in files:
+                self._read_events(path)
+        else:
+            self._read_state()
+
+    def _read_events(self, path: Path) -> None:
+        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+        from tensorboard.util.tensor_util import make_ndarray
+
+        if path not in self._loaders:
+            self._loaders[path] = EventFileLoader(str(path))
+        for event in self._loaders[path].Load():
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    name = value.tag.removeprefix("train/")
+                    self._keep(name, event.step, float(make_ndarray(value.tensor)))
+
+    def _read_state(self) -> None:
+        """What the trainer's last checkpoint says, where nothing else does."""
+        found = list(self._folder.glob("checkpoint-*/trainer_state.json"))
+        if not found:
+            return
+        path = max(found, key=lambda own: own.stat().st_mtime_ns)
+        if self._state == (stamp := (path, path.stat().st_mtime_ns)):
+            return
+        try:
+            history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+            logged = [(entry.pop("step"), entry) for entry in history]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return  # half written: it is whole at the next look
+        self._state = stamp
+        for step, entry in logged:
+            for name, value in entry.items():
+                if isinstance(value, int | float):
+                    self._keep(name, step, float(value))
+
+    def _keep(self, name: str, step: int, value: float) -> None:
+        name = name[:200]
+        if math.isfinite(value) and (name in self._curves or len(self._curves) < TAGS):
+            self._curves.setdefault(name, _Curve()).add(step, value)
+            self.step = max(self.step, step)
+
+    def told(self) -> dict[str, list[tuple[int, float]]]:
+        """Return (step, value) by name, in order."""
+        return {name: own.points() for name, own in sorted(self._curves.items())}

@@ -35,7 +35,7 @@ def main(path: str, port: int) -> int:
     run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
     with listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
-        server = server_of(make_app(run, token), listening, places(REQUESTS).most, drain_s=1)
+        server = server_of(page_app(run, token), listening, places(REQUESTS).most, drain_s=1)
         serving = threading.Thread(target=_serve, args=(server, end), name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:
@@ -74,8 +74,8 @@ def _follow(run: Run, end: threading.Event) -> None:
             end.wait(LOOK_S)
 
 
-def make_app(run: Run, token: str) -> Guard:
-    """The page, and under `/api` what it shows, for those who have the token."""
+def page_app(run: Run, token: str) -> Guard:
+    """Return the app: the page, and its answers under `/api` to requests with the token."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     answers, page = Answers(run), document()
 

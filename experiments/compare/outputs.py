@@ -22,7 +22,7 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.checkers import grade_response, read_checkable
-from rollouts.best_of_n.sampler import sample_missing
+from rollouts.best_of_n.stages import sample_missing
 
 Values = Sequence[float | None]
 """A rater's number for every response or row; None where it abstained."""

@@ -16,7 +16,7 @@ from autoj_reward.data.labelled import Rated
 from autoj_reward.evaluate.statistics import correlation, difference, pearson, share, spearman
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat
-from autoj_reward.io.markdown import Table
+from autoj_reward.io.markup import Table
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 from experiments.compare.critique_health import examine, summarise
 from experiments.compare.outputs import Values

@@ -29,27 +29,25 @@ from autoj_reward.models.views import entry_view, resolve_view, with_readings
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.types import Asking, Judgement
 from rollouts.best_of_n import stages
-from rollouts.best_of_n.counts import Counts
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.results import Gathered, recording, write_figures
-from rollouts.best_of_n.sample import Sample
+from rollouts.best_of_n.report import Gathered, write_figures
+from rollouts.best_of_n.results import GroupResult, writing_results
 from rollouts.best_of_n.shards import in_shards
-from rollouts.best_of_n.spending import budget_text
-from rollouts.best_of_n.summary import JUDGE_PHASE, Figures, Summary
+from rollouts.best_of_n.stages import Counts
+from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, budget_text
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run the job of a config file; prints where the results are."""
+    """Run the job of a config file, and print where the results are."""
     checked = load_run(BestOfNConfig, config, sets, strict)
-    summary = run(checked, strict)
+    summary = run_job(checked, strict)
     print(_closing_words(summary, checked.output))
     return 0
 
 
-def run(config: BestOfNConfig, strict: bool = False) -> Summary:
+def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     """Sample, judge, select and write. Raises AutojError with what to do: at once where the input
     is bad, or where the output cannot be written, is another run's or holds another judge's
     results."""
@@ -66,14 +64,14 @@ def run(config: BestOfNConfig, strict: bool = False) -> Summary:
                 found = in_shards(config, left_out, counts)
             else:
                 found = asyncio.run(_in_this_process(config, rows, left_out, counts))
-        summary = found.figures.summary(
+        summary = found.statistics.summary(
             left_out,
             counts.seconds,
             reused=counts.reused,
             new=counts.new,
             new_usage=counts.usage,
         )
-        write_figures(config, summary, found.sample)
+        write_figures(config, summary, found)
     return summary
 
 
@@ -82,12 +80,12 @@ async def _in_this_process(
 ) -> Gathered:
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    found = Gathered(Figures(config.view, config.budget), Sample(config.view))
+    found = Gathered(config)
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
-        with counts.phase(JUDGE_PHASE), recording(config.output) as record:
+        with counts.phase(JUDGE_PHASE), writing_results(config.output) as record:
 
             def add(group: GroupResult) -> None:
                 record(group)
@@ -128,7 +126,7 @@ async def _sample(
         def progress(done: Sampled) -> None:
             bar.update(len(done.responses))
 
-        return await stages.sample(config, rows, journal, cluster, progress)
+        return await stages.sample_rows(config, rows, journal, cluster, progress)
 
 
 async def _judge(
@@ -148,7 +146,7 @@ async def _judge(
                 bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
 
-        await stages.judge(config, groups, journal, cluster, progress, add)
+        await stages.judge_groups(config, groups, journal, cluster, progress, add)
 
 
 def ranked(config: BestOfNConfig) -> BestOfNConfig:

@@ -1,170 +1,209 @@
-"""The report of a best-of-N job: one HTML page that needs nothing but itself."""
+"""The report of a best-of-N job: the page of `autoj watch` with the job's results in it.
+
+It shows all queries of a small job in detail, and a sample of a large one.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+import math
+import random
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from autoj_reward.io.page import clip, count, counts, esc, num, page, percent, plural, rate, table
+import yaml
+
+from autoj_reward.config import BestOfNConfig
+from autoj_reward.io.chart import curves
+from autoj_reward.io.files import to_json, to_plain, write_json, write_text
+from autoj_reward.io.markup import num, visible
 from autoj_reward.types import BadRow, Outcome
-from rollouts.best_of_n.plots import bar_plot, line_plot
-from rollouts.best_of_n.report_query import NO_CURVE, query_section
-from rollouts.best_of_n.sample import Shown
-from rollouts.best_of_n.spending import BudgetSummary, budget_text
-from rollouts.best_of_n.summary import Summary
+from autoj_reward.watch.page import document
+from autoj_reward.watch.shown import (
+    candidate_line,
+    excerpt,
+    judgement_details,
+    run_figures,
+    shown,
+)
+from autoj_reward.watch.statistics import (
+    VIEWS,
+    RunStatistics,
+    best_of_n_curve,
+    result_of,
+    standing,
+)
+from rollouts.best_of_n.results import GroupResult
+from rollouts.best_of_n.summary import BudgetSummary, JobStatistics, Summary, budget_text
 
-_VIEW = {"rating": "rating", "expected": "expected rating", "direct": "direct rating"}
-_PLOT = (420, 250)
-_KINDS = {
+ALL = 200
+"""Queries that are all shown."""
+FIRST, LAST, WORST, DRAWN = 50, 25, 50, 75
+LONG, SHORT = 12_000, 500
+"""Characters of a text: of a query, and of its chosen, best and worst candidate; of the others."""
+BAD_ROWS = 50
+KINDS = {
     "first": "that came first",
     "last": "that came last",
     "lowest": "whose best candidate is rated lowest, or not at all",
     "drawn": "drawn at random",
 }
-SEARCH = (
-    '<p><input id="find" type="search" aria-label="Search the queries shown here" '
-    'placeholder="Search the queries shown here"> <span id="found" class="muted small"></span></p>'
-)
+AMONG = {
+    "policy_logprob": "the policy found this one the most probable of them",
+    "expected_rating": "this one has the highest expected rating of them",
+    "pairwise": "this one won the head-to-head comparisons among them",
+    "first": "nothing else told them apart, so the first in order was taken",
+}
 
 
-def render_report(summary: Summary, shown: Sequence[Shown], *, title: str, config_text: str) -> str:
-    """The whole page. shown: the queries that are shown in detail; the page says what is not.
+@dataclass(frozen=True, slots=True)
+class ShownQuery:
+    """A query of the report. number: its place among all, from 1. why: why it was taken."""
 
-    Whatever a model, a row or a file name says is shown as text: escaped, with control
-    characters and lone surrogates made visible. Only the page's own script runs, by its hash.
+    number: int
+    group: GroupResult
+    why: str = ""
+
+
+class ReportSample:
+    """Keeps the queries to show while they pass; which ones depends on the job alone."""
+
+    def __init__(self, view: str) -> None:
+        self.total = 0
+        self._view = view
+        self._first: list[ShownQuery] = []
+        self._last: deque[ShownQuery] = deque(maxlen=LAST)
+        self._worst: list[tuple[float, int, ShownQuery]] = []
+        self._drawn: list[ShownQuery] = []
+        self._draw = random.Random(0)
+
+    def add(self, group: GroupResult) -> None:
+        self.total += 1
+        own = ShownQuery(self.total, group)
+        if self.total <= ALL:
+            self._first.append(own)
+        self._last.append(own)
+        best = max(group.values(self._view), default=-math.inf)
+        heapq.heappush(self._worst, (-best, -self.total, own))
+        if len(self._worst) > WORST:
+            heapq.heappop(self._worst)
+        if len(self._drawn) < DRAWN:  # Vitter's reservoir (algorithm R)
+            self._drawn.append(own)
+        elif (place := self._draw.randrange(self.total)) < DRAWN:
+            self._drawn[place] = own
+
+    def shown(self) -> list[ShownQuery]:
+        """Return the queries in the order of the input, each by the first reason that holds."""
+        if self.total <= ALL:
+            return self._first
+        taken: dict[int, ShownQuery] = {}
+        worst = [own for _, _, own in self._worst]
+        for why, some in (
+            ("first", self._first[:FIRST]),
+            ("last", self._last),
+            ("lowest", worst),
+            ("drawn", self._drawn),
+        ):
+            for own in some:
+                taken.setdefault(own.number, ShownQuery(own.number, own.group, why))
+        return [taken[number] for number in sorted(taken)]
+
+
+class Gathered:
+    """Statistics, and the sample for the report, of the queries whose results are written."""
+
+    def __init__(self, config: BestOfNConfig) -> None:
+        self.statistics = JobStatistics(config.view, config.budget)
+        self.sample = ReportSample(config.view)
+
+    @property
+    def queries(self) -> int:
+        return self.sample.total
+
+    def add(self, group: GroupResult) -> None:
+        self.statistics.add(group)
+        self.sample.add(group)
+
+
+def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> None:
+    """Write summary.json, report.html and, where there is a curve, curve.svg."""
+    folder = config.output
+    write_json(folder / "summary.json", to_json(summary))
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    title = f"Best-of-N: {Path(config.input).name}"
+    page = render_report(summary, found, title=title, config_text=text)
+    write_text(folder / "report.html", page)
+    if summary.curve:
+        name = f"mean {config.view} of the best of N"
+        drawing = curves({name: summary.curve}, "N, candidates sampled", name, log_x=True)
+        write_text(folder / "curve.svg", drawing)
+
+
+def render_report(summary: Summary, found: Gathered, *, title: str, config_text: str) -> str:
+    """Return the page with the job's data in it.
+
+    Whatever a model, a row or a file name says is shown as text, with control characters and lone
+    surrogates made visible.
     """
-    sections = "".join(query_section(own, summary.view) for own in shown)
-    judge = f"judge {esc(summary.judge)} · " if summary.judge else ""
-    return page(
-        "rollouts.best_of_n",
-        "report",
-        title=esc(title),
-        subtitle=f"{judge}ranked by {esc(_VIEW.get(summary.view, summary.view))}",
-        notices="".join(f'<p class="warn">{notice}</p>' for notice in notices(summary)),
-        tiles=_tiles(summary),
-        overview=_overview(summary),
-        queries="<h2>Queries</h2>\n" + _which(summary.queries, shown) + SEARCH + sections,
-        config=esc(config_text),
-    )
+    queries = [_query(own, summary.view) for own in found.sample.shown()]
+    run = _run(summary, found.statistics.candidates, title, config_text)
+    run["notices"] += _sampled(found.sample)
+    flags = {flag for query in queries for own in query["candidates"] for flag in own["flags"]}
+    return document(to_plain({"run": run | {"all_flags": sorted(flags)}, "queries": queries}))
 
 
-def notices(summary: Summary) -> list[str]:
-    """What a reader must know before trusting the choices, as sentences in HTML."""
-    found = []
-    ok = summary.outcomes.get(Outcome.OK.value, 0)
-    if summary.budget and summary.budget.share < 1:
-        found.append(
-            f"Judged on a {esc(budget_text(summary.budget))}. Ratings, ties and spread below are "
-            "those of the candidates that were judged in full."
+def _run(
+    summary: Summary, statistics: RunStatistics, title: str, config_text: str
+) -> dict[str, Any]:
+    figures = run_figures(statistics, to_json(summary), summary.judge)
+    budget, said = summary.budget, figures.pop("notices")
+    if budget and budget.share < 1:
+        said.insert(
+            0,
+            f"Judged on a {budget_text(budget)}. Ratings, ties and spread below are those of the "
+            "candidates that were judged in full.",
         )
-    if summary.candidates and not ok:
-        found.append("No candidate got a rating: every choice below is arbitrary.")
-    elif summary.ok_share is not None and summary.ok_share < 0.95:
-        found.append(
-            f"{percent(1 - summary.ok_share)} of the judgements failed. Failed candidates cannot "
-            "be chosen unless all of a query's candidates failed."
-        )
-    if summary.forced_share is not None and summary.forced_share > 0.5:
-        found.append(
-            f"{percent(summary.forced_share)} of the ratings were forced: the judge did not write "
-            "them itself, so they say less than ratings that it wrote after its critique."
-        )
-    if summary.spread is not None and summary.spread < 0.1:
-        found.append(
-            "The judge hardly tells the candidates of a query apart (standard deviation "
-            f"{rate(summary.spread)} points on average), so the choices mean little."
-        )
-    elif summary.pair_tie_rate is not None and summary.pair_tie_rate > 0.7:
-        found.append(
-            f"{percent(summary.pair_tie_rate)} of the candidate pairs of a query got the same "
-            f"{esc(_VIEW.get(summary.view, summary.view))}: the tie-break decides most choices."
-        )
-    return found
+    return figures | {
+        "name": visible(title),
+        "path": "",
+        "state": "finished",
+        "judges": [shown(summary.judge, 300)] if summary.judge else [],
+        "judge": 0,
+        "journal": None,
+        "training": None,
+        "notices": said,
+        "budget": _budget_rows(budget) if budget else None,
+        "bad_rows": _bad_rows(summary.bad_rows, summary.rows_left_out),
+        "config": visible(config_text),
+    }
 
 
-def _tiles(s: Summary) -> str:
-    ok, abandoned = (s.outcomes.get(o.value, 0) for o in (Outcome.OK, Outcome.ABANDONED))
-    copies = s.budget.fates["copy"] if s.budget else 0
-    judged = s.candidates - abandoned - copies
-    gain = s.curve[-1][1] - s.curve[0][1] if s.curve else None
-    cells = [
-        (count(s.queries), "queries", f"{plural(s.rows_left_out, 'row')} left out"),
-        (
-            count(judged),
-            "candidates judged",
-            f"{count(abandoned)} abandoned, {count(copies)} copies" * bool(s.budget)
-            or f"{count(s.reused)} read from the journal",
-        ),
-        (percent(s.ok_share), "with a rating", f"{count(judged - ok)} without"),
-        (percent(s.forced_share), "of ratings forced", f"{count(s.forced)} in all"),
-        (percent(s.tie_rate), "of queries tied at the top", f"{percent(s.pair_tie_rate)} of pairs"),
-        (num(gain), "points gained by selection", "mean best minus mean"),
-        (rate(s.judgements_per_second), "judgements per second", _seconds(s)),
-        (count(s.usage.tokens_out), "tokens written", f"{count(s.usage.tokens_in)} read"),
+def _sampled(sample: ReportSample) -> list[str]:
+    found = sample.shown()
+    if len(found) == sample.total:
+        return []
+    of = Counter(own.why for own in found)
+    kinds = ", ".join(f"{of[why]:,} {text}" for why, text in KINDS.items() if of[why])
+    return [
+        f"{len(found):,} of {sample.total:,} queries are shown in detail: {kinds}. The result "
+        "files hold all of them."
     ]
-    return "".join(
-        f'<div class="tile"><b>{value}</b>{name}<span>{note}</span></div>'
-        for value, name, note in cells
-    )
 
 
-def _seconds(s: Summary) -> str:
-    return f"{rate(sum(s.seconds.values()))} s in all" if s.seconds else "time not measured"
+def _bad_rows(rows: Sequence[BadRow], total: int) -> list[str]:
+    found = [shown(str(row), 500) for row in rows[:BAD_ROWS]]
+    more = total - len(found)
+    return [*found, *([f"{more:,} more rows were named while it ran."] if more > 0 else [])]
 
 
-def _overview(s: Summary) -> str:
-    name = _VIEW.get(s.view, s.view)
-    fewest = (
-        f" The curve ends at N = {s.curve[-1][0]}, the fewest rated in a query." if s.curve else ""
-    )
-    missing = s.queries - s.curve_queries
-    absent = f" Left out: {plural(missing, 'query')} without any rating." if missing else ""
-    cards = [
-        (
-            "Mean best-of-N curve",
-            NO_CURVE
-            if s.budget
-            else line_plot(s.curve, f"best {name}", _PLOT)
-            + f'<p class="muted small">Mean best {esc(name)} over all subsets of N candidates, '
-            f"averaged over {plural(s.curve_queries, 'query')}.{fewest}{absent}</p>",
-        ),
-        (
-            "Ratings",
-            bar_plot(s.histogram, _PLOT)
-            + f'<p class="muted small">Standard deviation within a query: {num(s.spread)} points '
-            "on average.</p>",
-        ),
-        ("Failures by reason", counts(s.reasons, "Every judgement gave a rating.")),
-        ("Outcomes", counts({k: v for k, v in s.outcomes.items() if v}, "Nothing was judged.")),
-        ("Choices by deciding rule", counts(s.rules, "No choice was made.")),
-        ("Flags", counts(s.flags, "No input was flagged.")),
-        ("Tokens and throughput", _throughput(s)),
-        *((("Budget", _budget(s.budget)),) if s.budget else ()),
-        ("Rows left out", _bad_rows(s.bad_rows, s.rows_left_out)),
-    ]
-    body = "".join(f'<section class="card"><h3>{head}</h3>{text}</section>' for head, text in cards)
-    return f'<h2>Overview</h2><div class="two">{body}</div>'
-
-
-def _throughput(s: Summary) -> str:
-    rows = [
-        ("tokens read", f"{s.usage.tokens_in:,}"),
-        ("of these from the prefix cache", f"{s.usage.tokens_cached:,}"),
-        ("prefix cache hit rate", percent(s.cache_hit_rate)),
-        ("tokens written", f"{s.usage.tokens_out:,}"),
-        ("judgements per second", rate(s.judgements_per_second)),
-        ("tokens written per second", rate(s.output_tokens_per_second)),
-        ("judgements read from the journal", f"{s.reused:,}"),
-        ("tie-break comparisons", f"{s.comparisons:,}"),
-    ]
-    rows += [(f"seconds: {esc(phase)}", rate(time)) for phase, time in s.seconds.items()]
-    return table((), rows, "counts")
-
-
-def _budget(b: BudgetSummary) -> str:
-    rows = [
-        ("share of full judging allowed", percent(b.share)),
-        ("share written, by estimate", percent(b.written_share)),
+def _budget_rows(b: BudgetSummary) -> list[tuple[str, str]]:
+    written = "–" if b.written_share is None else f"{b.written_share:.1%}"
+    return [
+        ("share of full judging allowed", f"{b.share:.1%}"),
+        ("share written, by estimate", written),
         ("tokens written", f"{b.written:,}"),
         ("full judging would have written, by estimate", f"{b.full_tokens:,.0f}"),
         ("cheap readings", f"{b.readings:,}"),
@@ -172,36 +211,92 @@ def _budget(b: BudgetSummary) -> str:
         ("critiques skipped", f"{b.skipped:,}"),
         ("orders of comparisons", f"{b.orders:,}"),
         ("queries over their share", f"{b.over:,}"),
+        *((f"candidates: {fate.replace('_', ' ')}", f"{k:,}") for fate, k in b.fates.items()),
+        *(
+            (f"{kind}: tokens read, of these cached", f"{u.tokens_in:,}, {u.tokens_cached:,}")
+            for kind, u in b.usage.items()
+        ),
     ]
-    rows += [
-        (f"candidates: {esc(fate.replace('_', ' '))}", f"{k:,}") for fate, k in b.fates.items()
-    ]
-    rows += [
-        (f"{kind}: tokens read, of these cached", f"{u.tokens_in:,}, {u.tokens_cached:,}")
-        for kind, u in b.usage.items()
-    ]
-    return table((), rows, "counts")
 
 
-def _bad_rows(rows: Sequence[BadRow], total: int, limit: int = 50) -> str:
-    if not rows:
-        return '<p class="muted">Every row could be read.</p>'
-    cells = [
-        (clip(row.file, 200), str(row.line), clip(row.field, 100), clip(row.reason, 300))
-        for row in rows[:limit]
-    ]
-    more = f'<p class="muted small">{total - limit:,} more rows were named while it ran.</p>'
-    return table(("file", "line", "field", "reason"), cells, "bad") + more * (total > limit)
+def _query(own: ShownQuery, view: str) -> dict[str, Any]:
+    """Return a query as the page asks for it, with the details of its candidates."""
+    group, row = own.group, own.group.row
+    results = [result_of(judgement) for judgement in group.own]
+    standings = {name: standing(results, n) for n, name in enumerate(VIEWS)}
+    curve = best_of_n_curve(group.values(view)) if group.spending is None else ()
+    return {
+        "id": own.number,
+        "excerpt": excerpt(row.query),
+        "text": shown(row.query, LONG),
+        "context": {visible(name): shown(text, LONG) for name, text in row.context.items()},
+        "total": len(group.candidates),
+        "standings": {name: s._asdict() if s else {} for name, s in standings.items()},
+        "candidates": [_candidate(group, n) for n in range(len(group.candidates))],
+        "details": _details(group, view),
+        "comparisons": [
+            {"one": str(one), "two": str(two), "verdict": verdict.value, "both": True,
+             "outcome": Outcome.OK.value, "confidence": []}
+            for one, two, verdict in group.selection.comparisons
+        ],
+        "choice": {
+            "rule": visible(group.selection.rule),
+            "why": f"Line {row.line}, candidate {group.selection.index}: "
+            f"{visible(reason_in_words(group, view))}",
+            "curve": curve,
+        },
+    }  # fmt: skip
 
 
-def _which(total: int, shown: Sequence[Shown]) -> str:
-    if not total:
-        return '<p class="muted">No query was judged.</p>'
-    if len(shown) == total:
-        return ""
-    of = Counter(own.why for own in shown)
-    kinds = ", ".join(f"{of[why]:,} {text}" for why, text in _KINDS.items() if of[why])
-    return (
-        f'<p class="warn">{len(shown):,} of {plural(total, "query")} are shown in detail: {kinds}. '
-        "The result files hold all of them.</p>"
-    )
+def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
+    candidate, judgement = group.candidates[n], group.judgements[n]
+    found = candidate_line(str(n), candidate.response, result_of(judgement))
+    found |= {
+        "candidate": str(n),
+        "chosen": n == group.selection.index,
+        "logprob": candidate.policy_logprob,
+    }
+    if group.standings:
+        own = group.standings[n]
+        found |= {"cheap": own.cheap, "fate": own.fate.value, "why": visible(own.why)}
+    return found
+
+
+def _details(group: GroupResult, view: str) -> list[dict[str, Any]]:
+    """Return what was said of each candidate; the texts of most are cut short."""
+    values = [judgement.view(view) for judgement in group.judgements]
+    rated = [value for value in values if value is not None]
+    ends = {min(rated), max(rated)} if rated else set()
+    found = []
+    for n, (candidate, judgement) in enumerate(
+        zip(group.candidates, group.judgements, strict=True)
+    ):
+        most = LONG if n == group.selection.index or values[n] in ends else SHORT
+        judged = [judgement_details(judgement, most=most)]
+        found.append(
+            {"name": str(n), "response": shown(candidate.response, most), "judgements": judged}
+        )
+    return found
+
+
+def reason_in_words(group: GroupResult, view: str) -> str:
+    """Return why this candidate was chosen, as a sentence of plain text."""
+    rule, tied = group.selection.rule, len(group.selection.tied)
+    name = view if view == "rating" else f"{view} rating"
+    if rule == "all_failed" and group.standings:
+        return (
+            "No candidate that was judged in full got a rating, so this choice says nothing about "
+            "quality."
+        )
+    if rule == "all_failed":
+        return "Every judgement failed, so this choice says nothing about quality."
+    if rule == "only":
+        alone = len(group.candidates) == 1
+        return f"It is the only candidate{'' if alone else ' that was rated'}."
+    if rule == view:
+        among = " of those judged in full" * bool(group.standings)
+        return f"It has the highest {name}{among}, and no other candidate shares it."
+    if rule in AMONG and tied > 1:
+        best = num(group.chosen.view(view))
+        return f"{tied} candidates share the best {name}, {best}; {AMONG[rule]}."
+    return f"Decided by the rule {rule}."

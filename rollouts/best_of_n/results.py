@@ -1,4 +1,4 @@
-"""The result files of a best-of-N job, written while it runs."""
+"""What one query of a best-of-N job comes to, and the result files, written while it runs."""
 
 from __future__ import annotations
 
@@ -6,40 +6,143 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import yaml
-
-from autoj_reward.config import BestOfNConfig
-from autoj_reward.io.files import OutputFile, filling, to_json, write_json, write_text
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.plots import line_plot
-from rollouts.best_of_n.records import judgement_records, selection_record
-from rollouts.best_of_n.report import render_report
-from rollouts.best_of_n.sample import Sample
-from rollouts.best_of_n.summary import Figures, Summary
+from autoj_reward.conversation import messages_of
+from autoj_reward.io.files import OutputFile, filling, to_plain
+from autoj_reward.io.rows import QueryRow
+from autoj_reward.questions.race import Fate, Spending, Standing
+from autoj_reward.types import RATING, Candidate, Judgement, Selection
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")
 
 
-@dataclass(slots=True)
-class Gathered:
-    """What is gathered of the queries whose results are written."""
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """A query, its candidates, one judgement each in the same order, and the chosen one.
 
-    figures: Figures
-    sample: Sample
+    standings, spending: what became of each candidate on a budget, and what was spent; without a
+    budget none.
+    """
+
+    row: QueryRow
+    candidates: tuple[Candidate, ...]
+    judgements: tuple[Judgement, ...]
+    selection: Selection
+    standings: tuple[Standing, ...] = ()
+    spending: Spending | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.candidates) != len(self.judgements):
+            raise ValueError(
+                f"{len(self.candidates)} candidates with {len(self.judgements)} judgements"
+            )
+        if not 0 <= self.selection.index < len(self.candidates):
+            raise ValueError(f"chosen {self.selection.index} of {len(self.candidates)} candidates")
 
     @property
-    def queries(self) -> int:
-        return self.sample.total
+    def chosen(self) -> Judgement:
+        """The judgement of the chosen candidate."""
+        return self.judgements[self.selection.index]
 
-    def add(self, group: GroupResult) -> None:
-        self.figures.add(group)
-        self.sample.add(group)
+    @property
+    def own(self) -> tuple[Judgement, ...]:
+        """The judgements, without those that copies share with their originals."""
+        if not self.standings:
+            return self.judgements
+        pairs = zip(self.judgements, self.standings, strict=True)
+        return tuple(judgement for judgement, s in pairs if s.fate is not Fate.COPY)
+
+    def values(self, view: str) -> tuple[float, ...]:
+        """The numbers that ranked the candidates, without copies and those that have none."""
+        found = (judgement.view(view) for judgement in self.own)
+        return tuple(value for value in found if value is not None)
+
+
+def selection_record(group: GroupResult) -> dict[str, Any]:
+    """Return a query's row of `selections.jsonl`; ratings are null where the judgement failed."""
+    chosen, index = group.chosen, group.selection.index
+    return (
+        {
+            "line": group.row.line,
+            "query": group.row.query,
+            "index": index,
+            "response": group.candidates[index].response,
+            "critique": chosen.critique,
+            "rating": chosen.view("rating"),
+            "expected": chosen.view("expected"),
+            "direct": chosen.view("direct"),
+            "forced": chosen.forced,
+            "outcome": chosen.outcome.value,
+            "rule": group.selection.rule,
+            "tied": list(group.selection.tied),
+            "ratings": [judgement.view("rating") for judgement in group.judgements],
+            "extra": to_plain(group.row.extra),
+        }
+        | _turns(group)
+        | _budget(group)
+    )
+
+
+def _turns(group: GroupResult) -> dict[str, Any]:
+    """The messages that were answered, where they are more than a query."""
+    turns = group.row.context.turns
+    return {"messages": messages_of(turns)} if turns else {}
+
+
+def _budget(group: GroupResult) -> dict[str, Any]:
+    spent = group.spending
+    if spent is None:
+        return {}
+    return {
+        "fates": [standing.fate.value for standing in group.standings],
+        "cheap": [standing.cheap for standing in group.standings],
+        "critiques": spent.asked,
+        "critiques_skipped": spent.skipped,
+        "tokens_written": spent.usage.tokens_out,
+        "full_tokens": spent.full_tokens,
+    }
+
+
+def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
+    """Return the rows of `judgements.jsonl` for one query, one for each candidate."""
+    pairs = enumerate(zip(group.candidates, group.judgements, strict=True))
+    rows = [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
+    for row, standing in zip(rows, group.standings, strict=False):
+        row |= to_plain(standing)
+    return rows
+
+
+def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement) -> dict[str, Any]:
+    read = j.reading(RATING)
+    slot = read.distribution if read else None
+    return {
+        "line": line,
+        "index": index,
+        "response": candidate.response,
+        "policy_logprob": candidate.policy_logprob,
+        "outcome": j.outcome.value,
+        "reason": j.reason,
+        "rating": j.view("rating"),
+        "expected": j.view("expected"),
+        "direct": j.view("direct"),
+        "outside": read.outside if read else None,
+        "distribution": None if slot is None else dict(slot),
+        "forced": j.forced,
+        "critique": j.critique,
+        "flags": list(j.flags),
+        "tokens_in": j.usage.tokens_in,
+        "tokens_cached": j.usage.tokens_cached,
+        "tokens_out": j.usage.tokens_out,
+        "latency_s": j.usage.latency_s,
+        "queued_s": j.usage.queued_s,
+        "judge": j.judge,
+    } | ({"thinking": j.thinking} if j.thinking else {})
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """The two files of RESULTS, and what adds a query to them."""
+class ResultFiles:
+    """The open files of RESULTS; call it to add a query to both."""
 
     selection: OutputFile
     judgement: OutputFile
@@ -51,19 +154,19 @@ class Record:
 
 
 @contextmanager
-def recording(folder: Path) -> Iterator[Record]:
-    """What takes the queries that are to come, in their order. selections.jsonl and
-    judgements.jsonl are there, each whole, once the block has ended without an error."""
+def writing_results(folder: Path) -> Iterator[ResultFiles]:
+    """Open the result files of a folder for queries in the order of the input. selections.jsonl and
+    judgements.jsonl appear, each whole, once the block has ended without an error."""
     with (
         filling(folder / RESULTS[0]) as selection,
         filling(folder / RESULTS[1]) as judgement,
     ):
-        yield Record(selection, judgement)
+        yield ResultFiles(selection, judgement)
 
 
 @contextmanager
 def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
-    """What takes the folders of parts in their order; else as `recording`."""
+    """Open the result files for the folders of parts in their order; else as `writing_results`."""
     with ExitStack() as stack:
         files = [(name, stack.enter_context(filling(folder / name))) for name in RESULTS]
 
@@ -74,16 +177,3 @@ def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
                         whole.add(data)
 
         yield add
-
-
-def write_figures(config: BestOfNConfig, summary: Summary, sample: Sample) -> None:
-    """summary.json, report.html and curve.svg."""
-    folder = config.output
-    write_json(folder / "summary.json", to_json(summary))
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-    title = f"Best-of-N: {Path(config.input).name}"
-    page = render_report(summary, sample.shown(), title=title, config_text=text)
-    write_text(folder / "report.html", page)
-    if summary.curve:
-        name = f"mean {config.view} of the best of N"
-        write_text(folder / "curve.svg", line_plot(summary.curve, name, (640, 320), alone=True))

@@ -3,6 +3,10 @@ cluster, and their parts are joined into the job's results.
 
 The output is on a disk that all machines see. A shard whose part is there whole is not run again;
 of others their journals keep what was judged.
+
+A shard has a folder with a journal and, once all is done, with a part: `selections.jsonl` and
+`judgements.jsonl` as of a job, `groups.pickle` for the job's figures and report, and what the part
+is of and was counted in `part.json`. The part takes its place whole.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import pickle
 import shutil
-from collections.abc import Generator, Sequence
-from contextlib import closing
-from dataclasses import replace
+import tempfile
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -23,29 +29,167 @@ from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import ConfigError, InputError, OutputError, from_extras
-from autoj_reward.io.files import write_json
+from autoj_reward.io.files import cannot_write, filling, write_json
 from autoj_reward.io.rows import LeftOut
+from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import Asking
-from rollouts.best_of_n.counts import Counts
-from rollouts.best_of_n.results import RESULTS, Gathered, joining
-from rollouts.best_of_n.sample import Sample
-from rollouts.best_of_n.shard import (
-    SHARDS,
-    Part,
-    Shard,
-    groups_of,
-    judge_shard,
-    part_of,
-    sample_shard,
-)
-from rollouts.best_of_n.summary import JUDGE_PHASE, Figures
+from autoj_reward.types import Asking, BadRow, Judgement, Usage
+from rollouts.best_of_n import stages
+from rollouts.best_of_n.report import Gathered
+from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
+from rollouts.best_of_n.stages import Counts
+from rollouts.best_of_n.summary import JUDGE_PHASE
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
+
+SHARDS = "shards"
+KNOWN = {
+    *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
+    *("autoj_reward.questions.race", "rollouts.best_of_n.results"),
+}
+"""The modules whose classes `groups.pickle` may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The rows of an input from place `first` up to `last`, which is left out.
+
+    key: of all that decides what they come to, see `keyed`.
+    """
+
+    number: int
+    first: int
+    last: int
+    key: str
+
+    def folder(self, output: Path) -> Path:
+        return output / SHARDS / f"{self.number:05}"
+
+    def part(self, output: Path) -> Path:
+        return self.folder(output) / "part"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPart:
+    """Results of a shard.
+
+    queries, judgements: rows of its result files. reused, new, usage, unavailable: as in Counts.
+    left_out: queries that the policy gave no answer. used: the line on what judged it; empty where
+        all was on record.
+    """
+
+    shard: Shard
+    queries: int
+    judgements: int
+    reused: int
+    new: int
+    usage: Usage
+    unavailable: int
+    left_out: LeftOut
+    used: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether another run would ask for nothing again."""
+        return not (self.unavailable or self.left_out.count)
+
+
+def part_of(shard: Shard, output: Path) -> ShardPart | None:
+    """Return the finished part of just this shard, or None."""
+    try:
+        found = json.loads((shard.part(output) / "part.json").read_text(encoding="utf-8"))
+        if found["shard"]["key"] != shard.key:
+            return None
+        bad = [BadRow(**row) for row in found["left_out"]["first"]]
+        known = {
+            "shard": Shard(**found["shard"]),
+            "usage": Usage(**found["usage"]),
+            "left_out": LeftOut(found["left_out"]["count"], bad),
+        }
+        part = ShardPart(**found | known)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return part if part.shard == shard else None
+
+
+def groups_of(shard: Shard, output: Path) -> Iterator[GroupResult]:
+    """Yield the results of the shard's queries in their order."""
+    with (shard.part(output) / "groups.pickle").open("rb") as file:
+        while file.peek(1):
+            yield Records(file).load()
+
+
+class Records(pickle.Unpickler):
+    """Unpickler that builds records of a job and nothing else: a file cannot make it run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name) if module in KNOWN else None
+        if not isinstance(found, type) or found.__module__ != module:
+            raise pickle.UnpicklingError(f"{module}.{name} is no record of a job")
+        return found
+
+
+async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
+    """Have the policy answer the queries without responses; see `stages.sample_rows`."""
+    with _journal(config, shard) as journal:
+        rows = stages.rows_of(config).part(shard.first, shard.last)
+        return await stages.sample_rows(config, rows, journal, cluster, lambda _: None)
+
+
+async def judge_shard(
+    config: BestOfNConfig, shard: Shard, unanswered: Mapping[Asking, str], cluster: Cluster
+) -> None:
+    """Judge, select, and put the part in its place."""
+    counts, left_out, used = Counts(), LeftOut(), list[str]()
+
+    def progress(judgement: Judgement, reused: bool) -> None:
+        counts.add(judgement, reused, config.budget is not None)
+
+    with _placing(shard, config.output) as folder, _journal(config, shard) as journal:
+        rows = stages.rows_of(config).part(shard.first, shard.last)
+        groups = stages.grouped(config, rows, journal, unanswered, left_out)
+        queries = judgements = 0
+        with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
+
+            def add(group: GroupResult) -> None:
+                nonlocal queries, judgements
+                record(group)
+                kept.add(pickle.dumps(group))
+                queries, judgements = queries + 1, judgements + len(group.candidates)
+
+            await stages.judge_groups(config, groups, journal, cluster, progress, add, used.append)
+        of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
+        write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))
+
+
+def _journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
+    return closing(Journal(shard.folder(config.output) / "journal.sqlite"))
+
+
+@contextmanager
+def _placing(shard: Shard, output: Path) -> Iterator[Path]:
+    """A folder that becomes the shard's part. Of two workers on one shard, one of them taken for
+    dead, the first part stays."""
+    target = shard.part(output)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(prefix=".part-", dir=target.parent))
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    try:
+        yield own
+        try:
+            own.rename(target)
+        except OSError as error:
+            if part_of(shard, output) is None:
+                raise cannot_write(target, error) from error
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
 
 Given = tuple[Shard, dict[Asking, str]]
 """A shard, and its queries that the policy gave no answer, with why."""
@@ -64,7 +208,7 @@ def in_shards(
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
-    found, parts = Gathered(Figures(config.view, config.budget), Sample(config.view)), []
+    found, parts = Gathered(config), []
     said = ""
     with (
         counts.phase(JUDGE_PHASE),
@@ -92,7 +236,7 @@ def in_shards(
 
 
 def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
-    """Shards of so many rows, which were looked through, as even as can be and none empty."""
+    """Return shards of as equal a size as possible, none empty, of so many rows."""
     assert config.ray_data is not None
     many = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
@@ -149,9 +293,9 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
         judge = config.judge.on_replicas and cluster.deploy_judge(config.judge).shared(workers)
         asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
         made_of = _elsewhere(config), Deployed(judge or None, asked or None)
-        stages: list[Any] = [Sampling, Judging] if policy else [Judging]
+        taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
         items: list[Given] = [(shard, {}) for shard in shards]
-        for _ in through(items, stages, made_of, workers):
+        for _ in through(items, taken, made_of, workers):
             yield
     finally:
         cluster.close()
@@ -171,15 +315,15 @@ class _Stage:
         self._config, self._replicas = config, replicas
 
 
-class Sampling(_Stage):
-    """Has the policy answer what has no responses."""
+class SamplingStage(_Stage):
+    """Has the policy answer the queries without responses."""
 
     def __call__(self, given: Given) -> Given:
         shard, _ = given
         return shard, asyncio.run(sample_shard(self._config, shard, self._replicas))
 
 
-class Judging(_Stage):
+class JudgingStage(_Stage):
     """Judges and selects, and leaves the part."""
 
     def __call__(self, given: Given) -> Shard:
@@ -190,7 +334,9 @@ class Judging(_Stage):
         return shard
 
 
-def _count(part: Part, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool) -> None:
+def _count(
+    part: ShardPart, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool
+) -> None:
     first = [replace(bad, file=name) for bad in part.left_out.first]
     left_out.extend(LeftOut(part.left_out.count, first))
     if not of_this_run:
@@ -201,7 +347,7 @@ def _count(part: Part, counts: Counts, left_out: LeftOut, name: str, of_this_run
     counts.usage += part.usage
 
 
-def _manifest(parts: Sequence[Part]) -> dict[str, Any]:
+def _manifest(parts: Sequence[ShardPart]) -> dict[str, Any]:
     """Where the parts are, of which rows of the input, and how many rows they have."""
     return {
         "shards": [

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_flight import Progress, in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import BestOfNConfig, View
-from autoj_reward.conversation import ContextColumn
+from autoj_reward.config import BestOfNConfig, PolicyConfig, View
+from autoj_reward.conversation import ContextColumn, messages_of
+from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.io.rows import LeftOut, QueryRow, Stream, queries
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.logs import announce
@@ -19,10 +26,9 @@ from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass, select_within
 from autoj_reward.questions.choose import choose
-from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import Asking, BadRow, Candidate
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.sampler import on_record, sample_missing
+from autoj_reward.replicas.replica import PolicyReplica, policy_name
+from autoj_reward.types import Asking, BadRow, Candidate, Judgement, Outcome, Usage
+from rollouts.best_of_n.results import GroupResult
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -31,24 +37,25 @@ Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
 def rows_of(config: BestOfNConfig) -> Stream[QueryRow]:
-    """The rows of the input, with the context that the judge's format asks for."""
+    """Return the rows of the input, with the context that the judge's format asks for."""
     return queries(config.input, asked(config), answered=config.policy is None)
 
 
 def asked(config: BestOfNConfig) -> tuple[ContextColumn, ...]:
-    """The context of rating, and of the comparisons that break ties."""
+    """Return the context fields of rating, and of the comparisons that break ties."""
     compares = "pairwise" in config.tie_break
     return context_asked(config.judge, config.columns, None if compares else "single")
 
 
-async def sample(
+async def sample_rows(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
     cluster: Cluster | None,
     progress: Callable[[Sampled], None],
 ) -> dict[Asking, str]:
-    """Have the policy answer what has no responses; queries without an answer, and why."""
+    """Have the policy answer the queries without responses; return those that it did not answer,
+    with the reason."""
     if config.policy is None:
         return {}
     wanted = (row.asked for row in rows.usable() if row.responses is None)
@@ -62,7 +69,7 @@ def grouped(
     unanswered: Mapping[Asking, str],
     left_out: LeftOut,
 ) -> Iterator[Group]:
-    """Every query with its candidates. One that the policy gave no answer is left out."""
+    """Yield every query with its candidates. One that the policy did not answer is left out."""
     policy = policy_name(config.policy) if config.policy else None
     for row in rows.usable():
         responses: Sequence[str] | None = row.responses
@@ -79,7 +86,7 @@ def grouped(
         yield row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs)
 
 
-async def judge(
+async def judge_groups(
     config: BestOfNConfig,
     groups: Iterator[Group],
     journal: Journal,
@@ -88,8 +95,8 @@ async def judge(
     add: Callable[[GroupResult], None],
     say: Callable[[str], object] = announce,
 ) -> None:
-    """Judge every query's candidates and choose one; `add` gets them in their order, and `say` once
-    a line on what is used."""
+    """Judge every query's candidates and choose one. `add` gets the results in the order of the
+    input, and `say` once a line on the judge that is used."""
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return
@@ -146,3 +153,145 @@ def _view(config: BestOfNConfig) -> View:
     """The view of a config in which `auto` is resolved."""
     assert config.view != "auto"
     return config.view
+
+
+QUERIES_AT_ONCE = 16
+A = TypeVar("A", bound=Asking)
+
+
+class Policy(Protocol):
+    """Samples responses to one query."""
+
+    async def sample(self, asked: Asking) -> Sampled:
+        """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
+
+
+@asynccontextmanager
+async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> AsyncIterator[Policy]:
+    """Open the policy of a config: on the cluster for vLLM, in this process for a script."""
+    if config.kind != "vllm":
+        replica = PolicyReplica(config)
+        await replica.start()
+        yield replica
+        return
+    assert cluster is not None  # it is made for such a policy
+    try:
+        yield cluster.deploy_policy(config)
+    finally:
+        cluster.remove("policy")
+
+
+async def sample_missing(
+    queries: Iterable[A],
+    config: PolicyConfig,
+    journal: Journal,
+    progress: Callable[[Sampled], None],
+    cluster: Cluster | None,
+) -> dict[A, str]:
+    """Sample responses to every query into the journal, and return queries without any, with why.
+
+    What the journal holds is not sampled again, and the policy is loaded only if something is
+    missing. progress is told of every query as it is done.
+    """
+    name = policy_name(config)
+    failed: dict[A, str] = {}
+    under_way: set[A] = set()
+
+    def missing() -> Iterator[A]:
+        for query in queries:
+            if query in under_way or query in failed:
+                continue
+            if kept := journal.get_samples(name, on_record(query)):
+                progress(kept)
+            else:
+                under_way.add(query)
+                yield query
+
+    wanted = missing()
+    first = next(wanted, None)
+    if first is None:
+        return failed
+    async with open_policy(config, cluster) as policy:
+
+        async def one(query: A) -> None:
+            sampled = await _ask(policy, query, config.serve.deadline_s)
+            if isinstance(sampled, Sampled):
+                progress(journal.put_samples(name, on_record(query), sampled))
+            else:
+                failed[query] = sampled
+            under_way.remove(query)
+
+        await in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
+    return failed
+
+
+def on_record(asked: Asking) -> str:
+    """Return the key of a query's samples in a journal: the query, or its messages as JSON."""
+    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
+
+
+async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | str:
+    deadline = time.monotonic() + deadline_s
+    pause = 0.5
+    while True:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return await policy.sample(query)
+        except InputRejected as error:
+            return str(error)
+        except TimeoutError:
+            return f"the policy gave no answer within {deadline_s:g} s"
+        except EngineUnavailable as error:
+            if time.monotonic() + pause > deadline:
+                return str(error)
+        await asyncio.sleep(pause)
+        pause = min(10.0, pause * 2)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of a running job.
+
+    queries: usable rows. answered: candidates that the input brings, copies within a query once.
+    unanswered: queries that the policy is to answer. reused, new, usage: judge inputs from the
+    journal, asked by this run, and the cost of the latter. unavailable: judge inputs that nobody
+    answered. rows: SHA-256 over all that is to be judged."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    queries: int = 0
+    answered: int = 0
+    unanswered: int = 0
+    reused: int = 0
+    new: int = 0
+    usage: Usage = Usage()
+    unavailable: int = 0
+    rows: Any = field(default_factory=hashlib.sha256)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - started
+
+    def expect(self, row: QueryRow) -> None:
+        self.rows.update(repr(row).encode())  # repr escapes lone surrogates
+        self.queries += 1
+        self.unanswered += row.responses is None
+        self.answered += len(set(row.responses or ()))
+
+    def expected(self, config: BestOfNConfig) -> int:
+        """Return the number of judge inputs to come, without tie-breaks and copies."""
+        total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
+        if config.budget is None:
+            return total * config.judge.critiques
+        # The cheap pass, and at most so many critiques.
+        return total + int(total * config.judge.critiques * config.budget)
+
+    def add(self, judgement: Judgement, reused: bool, on_budget: bool) -> None:
+        self.reused += reused
+        self.usage += Usage() if reused else judgement.usage
+        reading = on_budget and judgement.ok and not judgement.critique
+        self.new += not (reused or reading)
+        self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

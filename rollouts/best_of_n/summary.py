@@ -1,26 +1,29 @@
-"""What a best-of-N job found, in figures."""
+"""Figures of a best-of-N job: `summary.json`, counted query by query, and what a budget spent."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from autoj_reward.io.rows import LeftOut
-from autoj_reward.types import BadRow, Judgement, Outcome, Usage
-from autoj_reward.watch.figures import Histogram, count_name
-from autoj_reward.watch.standing import Totals, standing_of
-from rollouts.best_of_n.curve import MeanCurve
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.spending import BudgetSummary, Spent
+from autoj_reward.questions.race import Fate
+from autoj_reward.types import BadRow, Usage
+from autoj_reward.watch.statistics import (
+    NAMES,
+    VIEWS,
+    MeanCurve,
+    RunStatistics,
+    by_count,
+    count_name,
+    quotient,
+    result_of,
+)
+from rollouts.best_of_n.results import GroupResult
 
 JUDGE_PHASE = "judge"
 """The phase in `seconds` that throughput is measured over."""
-VALUES = 1000
-"""Distinct ratings that are counted apart."""
-NAMES = 1000
-"""Distinct names, such as reasons of failures, that are counted apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,57 +81,33 @@ class Summary:
     budget: BudgetSummary | None = None
 
 
-class Figures:
-    """Counts and averages a job's results, query by query.
+class JobStatistics:
+    """Counts a job's results, query by query.
 
-    budget: the share that the job was given, if any.
+    candidates: statistics of its candidates. budget: the share that the job was given, if any.
     """
 
     def __init__(self, view: str, budget: float | None = None) -> None:
-        self._view = view
-        self._spent = None if budget is None else Spent(budget)
-        self._judge, self._usage = "", Usage()
-        self._queries = self._candidates = self._judged = self._comparisons = 0
-        self._forced, self._spread, self._ties = 0, 0.0, Totals()
-        self._outcomes: Counter[Outcome] = Counter()
-        self._reasons: Counter[str] = Counter()
-        self._flags: Counter[str] = Counter()
+        self.candidates = RunStatistics()
+        self._view, self._judge, self._spent = (
+            view,
+            "",
+            None if budget is None else BudgetStatistics(budget),
+        )
+        self._copies = self._comparisons = 0
         self._rules: Counter[str] = Counter()
-        self._histogram, self._curve = Histogram(VALUES), MeanCurve()
+        self._curve = MeanCurve()
 
     def add(self, group: GroupResult) -> None:
-        self._queries += 1
-        self._candidates += len(group.candidates)
+        self.candidates.add([result_of(judgement) for judgement in group.own])
+        self._copies += len(group.candidates) - len(group.own)
         self._comparisons += len(group.selection.comparisons)
         count_name(self._rules, group.selection.rule, NAMES)
-        for judgement in group.own:
-            self._add_judgement(judgement)
-        if values := group.values(self._view):
-            self._add_values(values)
+        self._judge = self._judge or next((j.judge for j in group.own if j.judge), "")
         if self._spent:
             self._spent.add(group)
-
-    def _add_judgement(self, judgement: Judgement) -> None:
-        self._judged += 1
-        self._judge = self._judge or judgement.judge
-        self._usage += judgement.usage
-        self._outcomes[judgement.outcome] += 1
-        for flag in judgement.flags:
-            count_name(self._flags, flag, NAMES)
-        if not judgement.ok:
-            if judgement.outcome is not Outcome.ABANDONED:
-                count_name(self._reasons, judgement.reason or judgement.outcome.value, NAMES)
-            return
-        self._forced += judgement.forced
-        if judgement.rating is not None:
-            self._histogram.add(judgement.rating)
-
-    def _add_values(self, values: tuple[float, ...]) -> None:
-        if self._spent is None:
+        elif values := group.values(self._view):
             self._curve.add(values)
-        self._ties.add(standing_of(values))
-        if len(values) > 1:
-            self._spread += statistics.pstdev(values)
 
     def summary(
         self,
@@ -139,47 +118,117 @@ class Figures:
         new: int | None = None,
         new_usage: Usage | None = None,
     ) -> Summary:
-        """All of it so far.
+        """Return all of it so far.
 
         new, new_usage: number and cost of this run's own judgements. Without them the rates are
             known only if nothing was reused, and None otherwise; one judgement a candidate is
             taken.
         """
+        found = self.candidates.as_json()
         if not reused:
-            new = self._judged if new is None else new
-            new_usage = new_usage or self._usage
-        ties = self._ties.told()
-        ok, time = self._outcomes[Outcome.OK], seconds.get(JUDGE_PHASE, 0.0)
+            new = self.candidates.candidates if new is None else new
+            new_usage = new_usage or self.candidates.usage
+        time = seconds.get(JUDGE_PHASE, 0.0)
+        del found["mean_rating"]
         return Summary(
+            **found | {"candidates": found["candidates"] + self._copies},
+            **self._of_the_view(),
             view=self._view,
             judge=self._judge,
-            queries=self._queries,
-            candidates=self._candidates,
-            outcomes={o.value: self._outcomes[o] for o in Outcome},
-            ok_share=_share(ok, self._judged - self._outcomes[Outcome.ABANDONED]),
-            reasons=dict(self._reasons.most_common()),
-            forced=self._forced,
-            forced_share=_share(self._forced, ok),
-            flags=dict(self._flags.most_common()),
-            rules=dict(self._rules.most_common()),
-            tie_rate=ties["tie_rate"],
-            pair_tie_rate=ties["pair_tie_rate"],
-            spread=_share(self._spread, self._ties.several),
+            rules=by_count(self._rules),
             curve=self._curve.points(),
             curve_queries=self._curve.queries,
-            histogram=self._histogram.counts(),
             comparisons=self._comparisons,
             reused=reused,
-            usage=self._usage,
-            cache_hit_rate=_share(self._usage.tokens_cached, self._usage.tokens_in),
             seconds=dict(seconds),
-            judgements_per_second=_share(new, time) if new is not None else None,
-            output_tokens_per_second=_share(new_usage.tokens_out, time) if new_usage else None,
+            judgements_per_second=quotient(new, time) if new is not None else None,
+            output_tokens_per_second=quotient(new_usage.tokens_out, time) if new_usage else None,
             bad_rows=tuple(left_out.first),
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
         )
 
+    def _of_the_view(self) -> dict[str, Any]:
+        found = self.candidates.views[VIEWS.index(self._view)].as_json()
+        return {name: found[name] for name in ("tie_rate", "pair_tie_rate", "spread")}
 
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+
+@dataclass(frozen=True, slots=True)
+class BudgetSummary:
+    """Cost of a job on a budget, over all of its queries.
+
+    share: the budget. fates: candidates by what became of them, zeros included.
+    readings, critiques, orders: cheap readings, critiques and orders of comparisons asked for.
+    skipped: critiques that full judging would have asked for besides.
+    usage: tokens of each of the three kinds. written: tokens written, of all kinds.
+    full_tokens: estimate of what full judging would have written.
+    written_share: written over that; None if nothing could be estimated.
+    over: queries that wrote more than their share, since one critique is always asked for or
+        critiques differ in length.
+    """
+
+    share: float
+    fates: Mapping[str, int]
+    readings: int
+    critiques: int
+    orders: int
+    skipped: int
+    usage: Mapping[str, Usage]
+    written: int
+    full_tokens: float
+    written_share: float | None
+    over: int
+
+
+class BudgetStatistics:
+    """Adds up what queries spent."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._fates: Counter[Fate] = Counter()
+        self._usage = dict.fromkeys(("readings", "critiques", "comparisons"), Usage())
+        self._readings = self._critiques = self._orders = self._skipped = self._over = 0
+        self._full = 0.0
+
+    def add(self, group: GroupResult) -> None:
+        self._fates.update(standing.fate for standing in group.standings)
+        s = group.spending
+        if s is None:
+            return
+        for kind, usage in zip(self._usage, (s.cheap, s.critiques, s.comparisons), strict=True):
+            self._usage[kind] += usage
+        self._readings += s.readings
+        self._critiques += s.asked
+        self._orders += s.orders
+        self._skipped += s.skipped
+        self._full += s.full_tokens
+        self._over += s.usage.tokens_out > self._share * s.full_tokens * (1 + 1e-9)
+
+    def summary(self) -> BudgetSummary:
+        written = sum(own.tokens_out for own in self._usage.values())
+        return BudgetSummary(
+            share=self._share,
+            fates={fate.value: self._fates[fate] for fate in Fate},
+            readings=self._readings,
+            critiques=self._critiques,
+            orders=self._orders,
+            skipped=self._skipped,
+            usage=dict(self._usage),
+            written=written,
+            full_tokens=self._full,
+            written_share=written / self._full if self._full else None,
+            over=self._over,
+        )
+
+
+def budget_text(found: BudgetSummary) -> str:
+    """Return the budget in a sentence of plain text."""
+    fates = found.fates
+    spent = "nothing" if found.written_share is None else f"{found.written_share:.1%}"
+    return (
+        f"budget {found.share:g}: {found.written:,} tokens written, {spent} of the estimate for "
+        f"full judging; {found.critiques:,} critiques and {found.skipped:,} skipped; "
+        f"{fates['judged']:,} candidates judged in full, {fates['cannot_win']:,} abandoned since "
+        f"they could not win, {fates['out_of_budget']:,} for lack of budget, {fates['copy']:,} "
+        "copies"
+    )

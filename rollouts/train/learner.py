@@ -1,4 +1,4 @@
-"""The policy that learns: weights, tokenizer, prompts, and the arguments of its trainer."""
+"""The policy that learns: its config, weights, tokenizer, prompts, and arguments of its trainer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from autoj_reward.config import EngineConfig
+from pydantic import Field
+
+from autoj_reward.config import Block, EngineConfig, RewardConfig
 from autoj_reward.conversation import Context, ContextColumn, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
@@ -25,16 +28,65 @@ from autoj_reward.training.common import (
     set_own_pad,
 )
 from autoj_reward.types import BadRow
-from rollouts.train.config import LearnerConfig, TrainConfig
+
+
+class LearnerConfig(Block):
+    """The policy that learns, and what it samples.
+
+    lora_rank: null trains all weights. max_prompt_tokens: longer prompts are named and left out.
+    """
+
+    model: str = "smollm2-135m-instruct"
+    revision: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    lora_rank: int | None = Field(None, ge=1)
+    max_prompt_tokens: int = Field(512, ge=1)
+    max_response_tokens: int = Field(256, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    system: str | None = None
+
+
+class TrainConfig(Block):
+    """One run of PPO, GRPO, RLOO or online DPO.
+
+    input: rows of `query`, as for best-of-n, with the context that the judge shows. output:
+        checkpoints, logs, the trained policy.
+    steps: optimizer steps. batch_size: responses a step (pairs for online DPO), over all processes;
+        device_batch_size: at a time on one device. group: responses a query in GRPO and RLOO.
+    kl: weight of the divergence from the first policy. pairwise: online DPO orders its pairs by
+        comparisons in both orders, instead of by two ratings.
+    threads: cores that the trainer keeps to on a machine without GPUs; null takes half of them
+        beside a judge that starts with the run, else all.
+    trainer: further arguments of the TRL trainer's own config, by their names there.
+    """
+
+    input: str
+    output: Path
+    learner: LearnerConfig = LearnerConfig()
+    reward: RewardConfig = RewardConfig()
+    steps: int = Field(100, ge=1)
+    batch_size: int = Field(8, ge=1)
+    device_batch_size: int = Field(8, ge=1)
+    group: int = Field(4, ge=2)
+    learning_rate: float = Field(1e-6, gt=0)
+    kl: float = Field(0.05, ge=0)
+    pairwise: bool = False
+    save_steps: int = Field(50, ge=1)
+    seed: int = 0
+    threads: int | None = Field(None, ge=1)
+    trainer: dict[str, Any] = Field(default_factory=dict)
+
 
 Message = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """What a trainer starts from. path: folder or hub name of the policy. prompts: one
-    conversation a row of the input. columns: the context that the judge shows, by column, a text or
-    None a row."""
+    """Model, tokenizer and prompts that a trainer starts from.
+
+    path: folder or hub name of the policy. prompts: one conversation a row of the input. columns:
+        the context that the judge shows, by column, a text or None a row.
+    """
 
     path: str
     tokenizer: Any
@@ -48,8 +100,8 @@ class Learner:
 
 
 def load_learner(config: TrainConfig) -> Learner:
-    """Tokenizer and prompts. Prompts that are too long are named and left out."""
-    path, tokenizer = load_tokenizer(config.learner)
+    """Load tokenizer and prompts. Prompts that are too long are named and left out."""
+    path, tokenizer = load_policy_tokenizer(config.learner)
     asked = ContextFields(config.reward).asked
     rows = read_prompts(config, tokenizer, asked)
     # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
@@ -59,7 +111,7 @@ def load_learner(config: TrainConfig) -> Learner:
 
 
 def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
-    """The policy's weights from a folder or the hub."""
+    """Load the policy's weights from a folder or the hub."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, **model_options(learner))
@@ -68,7 +120,7 @@ def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
 
 
 def model_options(learner: LearnerConfig) -> dict[str, Any]:
-    """Revision and dtype to load a policy with; `auto` is half precision with LoRA on a GPU."""
+    """Return revision and dtype of a policy; `auto` is half precision with LoRA on a GPU."""
     import torch
 
     dtype: str = learner.dtype
@@ -79,8 +131,8 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
     return {"revision": learner.revision, "dtype": getattr(torch, dtype)}
 
 
-def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
-    """The model's folder or hub name, and its tokenizer, with a pad token that ends nothing."""
+def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
+    """Return the model's folder or hub name, and its tokenizer with a pad token of its own."""
     from transformers import AutoTokenizer
 
     path = resolve(EngineConfig(model=learner.model, revision=learner.revision)).path
@@ -92,7 +144,7 @@ def load_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 def read_prompts(
     config: TrainConfig, tokenizer: Any, asked: Sequence[ContextColumn]
 ) -> tuple[tuple[list[Message], Context], ...]:
-    """The conversations that the policy answers, and what the judge knows of each. A row's own
+    """Return the conversations that the policy answers, each with its context. A row's own
     system turn stands in place of the learner's. InputError if none is left."""
     read = read_queries(config.input, asked)
     require_usable(read, config.input)
@@ -114,8 +166,8 @@ def read_prompts(
     return tuple(kept)
 
 
-def arguments(config: TrainConfig) -> dict[str, Any]:
-    """Arguments that TRL's configs have in common; `trainer` of the config has the last word."""
+def common_arguments(config: TrainConfig) -> dict[str, Any]:
+    """Return arguments that TRL's configs have in common; those of `trainer` override them."""
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {
         "output_dir": str(config.output),
@@ -158,5 +210,5 @@ def require_arguments(key: str, given: Mapping[str, Any], arguments: str) -> Non
 
 
 def lora(learner: LearnerConfig) -> Any:
-    """PEFT's config, or None to train all weights."""
+    """Return PEFT's config, or None to train all weights."""
     return learner.lora_rank and lora_config(learner.lora_rank, "CAUSAL_LM")

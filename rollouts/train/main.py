@@ -1,4 +1,4 @@
-"""What `autoj train` does around every TRL trainer: prompts and policy in, judge beside it, logs.
+"""Run `autoj train`: TRL's trainers with a judge beside them, cores and GPUs shared out between.
 
     autoj train grpo --config configs/trainers/grpo.yaml
 
@@ -9,23 +9,25 @@ on from the last checkpoint.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from autoj_reward.errors import BudgetExceeded
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
+from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.training.common import log_to, require_fit
 from rollouts.plan import training_load
-from rollouts.train.config import TrainConfig
-from rollouts.train.learner import load_learner, named, require_arguments
-from rollouts.train.placement import beside_judge, is_main_process
+from rollouts.train.learner import TrainConfig, load_learner, named, require_arguments
 
 ALGORITHMS = {
-    "ppo": ("rollouts.train.ppo:train", "trl.experimental.ppo:PPOConfig"),
+    "ppo": ("rollouts.train.ppo:train_ppo", "trl.experimental.ppo:PPOConfig"),
     "grpo": ("rollouts.train.online:train_grpo", "trl:GRPOConfig"),
     "rloo": ("rollouts.train.online:train_rloo", "trl:RLOOConfig"),
     "online-dpo": (
@@ -37,7 +39,7 @@ ALGORITHMS = {
 
 
 def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Train by one of ALGORITHMS, or by rejection sampling; prints where the policy is."""
+    """Train by one of ALGORITHMS, or by rejection sampling, and print where the policy is."""
     if algorithm == "rejection-sampling":
         from rollouts.train import rejection_sampling
 
@@ -65,3 +67,92 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
     if is_main_process():
         print(f"policy: {checked.output / 'policy'}")
     return 0
+
+
+def is_main_process() -> bool:
+    """Return whether this is the process that writes the files of the run."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardModel]:
+    """Open a reward model, with the machine shared out between it and the trainer.
+
+    Without a GPU the trainer keeps `threads` cores to itself (half of them by default), and
+    replicas that start with the run get the others. With several GPUs the trainer keeps the first,
+    and the Ray that starts with the run is shown the others. One GPU is shared by stated parts.
+    Beside a running service the trainer keeps to `threads` cores, if given.
+
+    Raises ConfigError where several training processes would each start a judge, and for one GPU
+    without stated parts.
+    """
+    if config.started and processes() > 1:
+        raise ConfigError(
+            "several training processes share one judge: start it with `autoj serve` and name its "
+            "address in reward.service"
+        )
+    own_judge = any(judge.on_replicas for judge in config.started)
+    gpus = _shared_out_gpus(config.started) if own_judge else None
+    model = RewardModel(config, gpus)
+    try:
+        if own_judge and gpus is None:
+            _share_out_cores(model, threads)
+        elif threads:
+            _keep(threads)
+        model.open()
+        yield model
+    finally:
+        model.close()
+
+
+def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
+    """Let this process see one GPU from here on; the GPUs for the Ray of its judges, by
+    CUDA_VISIBLE_DEVICES. None without any."""
+    import torch
+
+    gpus = torch.cuda.device_count()  # asks the driver: CUDA is not touched before this is settled
+    if not gpus:
+        return None
+    if gpus == 1:
+        _require_shares(judges)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    first, _, others = shown.partition(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = first
+    return others or first
+
+
+def _require_shares(judges: Sequence[JudgeConfig]) -> None:
+    """ConfigError unless judges that share the trainer's only GPU say how much of it is theirs."""
+    share = 0.0
+    for judge in judges:
+        most = judge.serve.max_replicas or judge.serve.replicas
+        stated = isinstance(most, int) and judge.serve.num_gpus and judge.kv_cache_gib
+        share += most * judge.serve.num_gpus if stated else 1.0  # type: ignore[operator]
+    if share >= 1:
+        raise ConfigError(
+            "one GPU for the trainer and its judge: state the judge's part, for example "
+            "--set reward.judge.serve.replicas=1 --set reward.judge.serve.num_gpus=0.4 "
+            "--set reward.judge.kv_cache_gib=8, so that vLLM leaves the rest alone; or name a "
+            "service on another GPU in reward.service"
+        )
+
+
+def _share_out_cores(model: RewardModel, threads: int | None) -> None:
+    """Open the model where the judge's processes belong, then go where the trainer does."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        own = threads or max(1, len(cores) // 2)
+        # Threads and processes inherit the cores of the thread that starts them.
+        os.sched_setaffinity(0, cores[own:] or cores)
+        model.open()
+        os.sched_setaffinity(0, cores)
+        _keep(own)
+
+
+def _keep(threads: int) -> None:
+    """Run on the first `threads` cores alone."""
+    import torch
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    torch.set_num_threads(threads)

@@ -18,8 +18,14 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures, health_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.training.saving import train_on
-from rollouts.train.config import TrainConfig
-from rollouts.train.learner import Learner, arguments, load_policy, lora, model_options
+from rollouts.train.learner import (
+    Learner,
+    TrainConfig,
+    common_arguments,
+    load_policy,
+    lora,
+    model_options,
+)
 
 
 def train_grpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
@@ -46,7 +52,7 @@ def _train_groups(
     }
     # By name, since RLOO loads its reference by the policy's name.
     model, judge = learner.path, GRPOReward(reward).judge
-    run(config, learner, reward, kind, own, model=model, reward_funcs=judge)
+    run_trainer(config, learner, reward, kind, own, model=model, reward_funcs=judge)
 
 
 def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
@@ -60,7 +66,7 @@ def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel)
         "max_new_tokens": limits.max_response_tokens,
         "max_length": limits.max_prompt_tokens + limits.max_response_tokens,
     }
-    run(
+    run_trainer(
         config,
         learner,
         reward,
@@ -71,7 +77,7 @@ def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel)
     )
 
 
-def run(
+def run_trainer(
     config: TrainConfig,
     learner: Learner,
     reward: RewardModel,
@@ -85,7 +91,7 @@ def run(
     the trainer is given beside them: `model` and `reward_funcs`.
     """
     make, make_arguments = kind
-    args = arguments(config) | {
+    args = common_arguments(config) | {
         "max_steps": config.steps,
         "temperature": config.learner.temperature,
         "beta": config.kl,

@@ -6,7 +6,8 @@ constant so that nothing else does.
 
 With LoRA the value model stands on the policy's own frozen weights: both learn by adapters, and one
 copy of the base serves policy, value and reference. Each process holds it whole: TRL's PPO samples
-from the bare policy, which FSDP does not gather.
+from the bare policy, which FSDP does not gather. TRL would make the reference of the policy by
+switching its adapter off, which fails in several processes.
 """
 
 from __future__ import annotations
@@ -14,28 +15,37 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
+from peft import LoraConfig, PeftModel, get_peft_model, inject_adapter_in_model
+from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoConfig, AutoModelForSequenceClassification, TrainerCallback
 
 from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.training.common import sharded
-from rollouts.train.config import TrainConfig
-from rollouts.train.learner import Learner, arguments, load_policy, model_options
-from rollouts.train.one_base import on_one_base, save_value
+from autoj_reward.training.common import linear_layers, lora_config, sharded
+from rollouts.train.learner import (
+    Learner,
+    LearnerConfig,
+    TrainConfig,
+    common_arguments,
+    load_policy,
+    lora,
+    model_options,
+)
+from rollouts.train.main import is_main_process
 from rollouts.train.online import JudgeLog
-from rollouts.train.placement import is_main_process
 
 STATE = "ppo-"
 
 
-def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
+def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
     """Run TRL's PPOTrainer to its end, or go on with it."""
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
@@ -51,7 +61,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
         print(f"goes on from {kept}", file=sys.stderr)
     if done < config.steps:
         policy, reference, value = _models(config, learner, kept)
-        args = arguments(config) | {
+        args = common_arguments(config) | {
             "total_episodes": config.batch_size * (config.steps - done),
             "response_length": config.learner.max_response_tokens,
             "temperature": config.learner.temperature,
@@ -86,7 +96,7 @@ def train(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
 
 
 def refuse_shards() -> None:
-    """ConfigError under FSDP, where TRL's PPO fails at its first sample."""
+    """Raise ConfigError under FSDP, where TRL's PPO fails at its first sample."""
     if sharded():
         raise ConfigError(
             "TRL's PPO does not run under FSDP: set learner.lora_rank, which trains policy and "
@@ -109,8 +119,10 @@ def _read_from(trainer: Any, seed: int, done: int) -> None:
 
 
 def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
-    """Row numbers of a run's samples from `first` until before `last`: all rows again and again,
-    shuffled anew each time, by the seed and the number of the pass alone."""
+    """Return row numbers of a run's samples from `first` until before `last`.
+
+    All rows come again and again, shuffled anew each time by the seed and the number of the pass.
+    """
     passes = range(first // rows, math.ceil(last / rows))
     order = [row for n in passes for row in np.random.default_rng((seed, n)).permutation(rows)]
     skipped = first % rows
@@ -167,3 +179,62 @@ def _steps(state: Path) -> int:
 
 def _last(output: Path) -> Path | None:
     return max(_states(output), key=_steps, default=None)
+
+
+WEIGHTS = "value.safetensors"
+ADAPTER = "value"
+
+
+def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[Any, Any, Any]:
+    """Return policy, reference and value model; the reference has no adapter, the others have one.
+    kept: a folder to go on from. Blocks are recomputed in the backward pass."""
+    reference, value = same_weights(base), value_on(base, learner)
+    if kept:
+        policy = PeftModel.from_pretrained(base, str(kept / "policy"), is_trainable=True)
+        found = load_file(kept / "value" / WEIGHTS)
+        value.load_state_dict(found, strict=False)
+    else:
+        policy = get_peft_model(base, lora(learner))
+    for model in (base, value):
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    return policy, reference, value
+
+
+def same_weights(module: Any) -> Any:
+    """Return a copy of the modules around the same parameters."""
+    return deepcopy(module, {id(p): p for p in module.parameters()})
+
+
+def value_on(base: Any, learner: LearnerConfig) -> Any:
+    """Return a value model on the base's own frozen weights, with a new adapter and head."""
+    import torch
+
+    config = AutoConfig.for_model(**(base.config.to_dict() | {"num_labels": 1}))
+    with torch.device("meta"):
+        value = AutoModelForSequenceClassification.from_config(config)
+    name = value.base_model_prefix
+    setattr(value, name, same_weights(getattr(base, name)))
+    value.score = torch.nn.Linear(config.hidden_size, 1, bias=False)
+    torch.nn.init.normal_(value.score.weight, std=(config.hidden_size + 1) ** -0.5)
+    assert learner.lora_rank is not None
+    adapter: LoraConfig = lora_config(
+        learner.lora_rank, "SEQ_CLS", target_modules=linear_layers(value)
+    )
+    inject_adapter_in_model(adapter, value, ADAPTER)
+    for parameter_name, parameter in value.named_parameters():
+        learned = ".lora_" in parameter_name or parameter is value.score.weight
+        parameter.requires_grad_(learned)
+        if learned:  # updates would vanish in half precision
+            parameter.data = parameter.data.float()
+    return value
+
+
+def save_value(value: Any, folder: Path, learner: LearnerConfig) -> None:
+    """Save a value model: all of it, or with LoRA the trained weights alone."""
+    if learner.lora_rank is None:
+        value.save_pretrained(folder)
+        return
+    folder.mkdir(parents=True)
+    learned = {n: p.detach().cpu() for n, p in value.named_parameters() if p.requires_grad}
+    save_file(learned, folder / WEIGHTS)

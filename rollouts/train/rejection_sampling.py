@@ -10,8 +10,11 @@ trained on. The same command after a stop goes on in the round it was in.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +27,26 @@ from autoj_reward.config import (
     PolicyConfig,
     ViewOrAuto,
 )
+from autoj_reward.conversation import turns_of
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.formats.render import user_prompt
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart, write_jsonl
+from autoj_reward.journal import Journal
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
+from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
+from autoj_reward.types import Asking
 from rollouts.best_of_n import job as best_of_n
-from rollouts.train.chosen import training_rows
-from rollouts.train.config import LearnerConfig
-from rollouts.train.learner import load_policy, load_tokenizer, lora, require_arguments
+from rollouts.best_of_n.stages import on_record
+from rollouts.train.learner import (
+    LearnerConfig,
+    load_policy,
+    load_policy_tokenizer,
+    lora,
+    require_arguments,
+)
 
 
 class SftConfig(Block):
@@ -75,7 +88,7 @@ class RejectionSamplingConfig(Block):
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run every round; prints where the last policy is."""
+    """Run every round, and print where the last policy is."""
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_run(RejectionSamplingConfig, config, sets, strict)
@@ -105,8 +118,8 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
     )
     job = best_of_n.ranked(job)
     if not (job.output / "summary.json").is_file():
-        best_of_n.run(job)
-    rows = training_rows(job, config.better_by, policy, number)
+        best_of_n.run_job(job)
+    rows = chosen_rows(job, config.better_by, policy, number)
     write_jsonl(folder / "sft.jsonl", rows.sft)
     write_jsonl(folder / "pairs.jsonl", rows.pairs)
     cut = f"{rows.cut} choices were cut off at policy.max_tokens {config.policy.max_tokens}"
@@ -129,7 +142,7 @@ def _train(
 
     sft = config.sft
     learner = LearnerConfig(model=policy, revision=config.policy.revision, lora_rank=sft.lora_rank)
-    path, tokenizer = load_tokenizer(learner)
+    path, tokenizer = load_policy_tokenizer(learner)
     arguments = {
         "output_dir": str(folder / "sft"),
         "num_train_epochs": sft.epochs,
@@ -164,3 +177,89 @@ def _train(
     model.save_pretrained(half)
     tokenizer.save_pretrained(half)
     half.rename(folder / "policy")
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRows:
+    """Rows that a round trains on.
+
+    sft: prompt and completion. pairs: prompt, chosen and rejected. Each row says where it comes
+    from. cut: queries without a row since their chosen response was cut off at max_tokens."""
+
+    sft: tuple[Row, ...]
+    pairs: tuple[Row, ...]
+    cut: int
+
+
+def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) -> TrainingRows:
+    """Return the rows of a finished job, in round `number`.
+
+    Queries without a rated choice, or whose choice gains less than better_by over the mean of the
+    rated responses, give none; a pair needs two different values. What was cut off is neither
+    chosen nor rejected.
+    """
+    judged: dict[int, list[Row]] = {}
+    for record in _lines(job.output / "judgements.jsonl"):
+        judged.setdefault(record["line"], []).append(record)
+    selections = list(_lines(job.output / "selections.jsonl"))
+    finished = _finished(job, map(_asked, selections))
+    sft, pairs, cut = [], [], 0
+    for chosen in selections:
+        best = chosen[job.view]
+        rated = [j for j in judged[chosen["line"]] if j[job.view] is not None]
+        if best is None or best - sum(j[job.view] for j in rated) / len(rated) < better_by:
+            continue
+        if not chosen["response"].strip():
+            continue
+        ended = finished.get(_asked(chosen)) or (True,) * len(judged[chosen["line"]])
+        if not ended[chosen["index"]]:
+            cut += 1
+            continue
+        source = _source(chosen, best, rated) | {"policy": policy, "round": number}
+        prompt, answer = _prompt(job, _asked(chosen)), _answer(chosen["response"])
+        sft.append({"prompt": prompt, "completion": answer, "source": source})
+        worst = min((j for j in rated if ended[j["index"]]), key=lambda j: float(j[job.view]))
+        if worst[job.view] < best:
+            beaten = {"rejected_index": worst["index"], "rejected_value": worst[job.view]}
+            pair = {"prompt": prompt, "chosen": answer, "rejected": _answer(worst["response"])}
+            pairs.append(pair | {"source": source | beaten})
+    return TrainingRows(tuple(sft), tuple(pairs), cut)
+
+
+def _finished(job: BestOfNConfig, queries: Iterable[Asking]) -> dict[Asking, tuple[bool, ...]]:
+    """Whether the policy ended each response itself, by query; none of responses that the input
+    brought."""
+    if job.policy is None:
+        return {}
+    name = policy_name(job.policy)
+    with closing(Journal(job.journal or job.output / "journal.sqlite")) as journal:
+        kept = {query: journal.get_samples(name, on_record(query)) for query in queries}
+    return {query: sampled.finished for query, sampled in kept.items() if sampled}
+
+
+def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
+    about = {name: chosen[name] for name in ("line", "index", "rule")}
+    return about | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
+
+
+def _asked(chosen: Row) -> Asking:
+    """What a selection's responses answer."""
+    return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
+
+
+def _prompt(job: BestOfNConfig, asked: Asking) -> list[dict[str, str]]:
+    """The conversation that the policy was sampled with."""
+    prompt = user_prompt(asked, job.policy.system if job.policy else None)
+    return [{"role": message.role, "content": message.text} for message in prompt]
+
+
+def _answer(response: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": response}]
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)

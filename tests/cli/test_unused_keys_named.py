@@ -14,7 +14,7 @@ from autoj_reward.cli import main as cli
 from autoj_reward.config import JudgeConfig, ScoreConfig, load_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.unused import keys_without_effect, load_run
-from rollouts.train.config import TrainConfig
+from rollouts.train.learner import TrainConfig
 from tests.engine.test_openai_engine import Endpoint, chat
 from tests.test_config import written
 

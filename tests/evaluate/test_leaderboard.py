@@ -14,7 +14,7 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.leaderboard import items_of
 from autoj_reward.evaluate.results import load_result
-from autoj_reward.io.page import data_block
+from autoj_reward.io.markup import data_block
 from tests.browser import Page, chromium
 from tests.evaluate_rows import pair, write
 

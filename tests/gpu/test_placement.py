@@ -18,7 +18,7 @@ SCRIPT = """
 import json, os, sys, torch
 from autoj_reward.config import RewardConfig
 from autoj_reward.types import Candidate
-from rollouts.train.placement import beside_judge
+from rollouts.train.main import beside_judge
 
 config = RewardConfig.model_validate(json.loads(sys.argv[1]))
 with beside_judge(config, None) as model:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autoj_reward.io.markdown import section, table
+from autoj_reward.io.markup import section, table
 
 
 def test_a_table() -> None:

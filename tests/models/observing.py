@@ -34,7 +34,7 @@ from autoj_reward.replicas.replica import PolicyReplica
 from autoj_reward.trainer.parts import Parts
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
-from rollouts.best_of_n import sampler
+from rollouts.best_of_n import stages
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
 from tests.tokenizers import qwen
 
@@ -60,7 +60,7 @@ class World:
         self.endpoint = Endpoint()
         self.endpoint.answer = self._answer
         self.folder = folder
-        real_post, real_ask = endpoint.Endpoint.post, sampler._ask
+        real_post, real_ask = endpoint.Endpoint.post, stages._ask
 
         async def post(own: Any, path: str, body: Any, read: Any, *start_s: Any, **how: Any) -> Any:
             self.met.append(("patience", start_s))
@@ -76,7 +76,7 @@ class World:
 
         monkeypatch.setattr(endpoint.Endpoint, "post", post)
         monkeypatch.setattr(endpoint, "Pace", self._pace)
-        monkeypatch.setattr(sampler, "_ask", ask)
+        monkeypatch.setattr(stages, "_ask", ask)
         monkeypatch.setattr(vllm.VllmEngine, "_run", run)
         monkeypatch.setattr(classifier, "pad_of_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
@@ -181,7 +181,7 @@ class World:
             engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
         journal, told = Journal(self.folder / f"{uuid.uuid4().hex}.sqlite"), list[Any]()
         cluster: Any = SimpleNamespace(deploy_policy=lambda own: replica, remove=lambda name: None)
-        failed = await sampler.sample_missing(QUERIES, config, journal, told.append, cluster)
+        failed = await stages.sample_missing(QUERIES, config, journal, told.append, cluster)
         journal.close()
         return [type(engine), resolve(config).path, told, failed]
 

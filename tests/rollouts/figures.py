@@ -7,8 +7,8 @@ from typing import Any
 
 from autoj_reward.io.rows import LeftOut
 from autoj_reward.types import BadRow
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.summary import Figures, Summary
+from rollouts.best_of_n.results import GroupResult
+from rollouts.best_of_n.summary import JobStatistics, Summary
 
 
 def summarise(
@@ -20,7 +20,7 @@ def summarise(
     budget: float | None = None,
     **run: Any,
 ) -> Summary:
-    figures = Figures(view, budget)
+    figures = JobStatistics(view, budget)
     for group in groups:
         figures.add(group)
     return figures.summary(LeftOut(len(bad), list(bad)), seconds or {}, **run)

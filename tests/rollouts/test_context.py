@@ -11,7 +11,7 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.journal import Journal
-from rollouts.train.chosen import training_rows
+from rollouts.train.rejection_sampling import chosen_rows
 from tests.reference_format import write_reference_format
 from tests.rollouts.test_job import Job, judged, read, write_rows
 
@@ -56,7 +56,7 @@ def test_best_of_n_by_reference(
         (["five"], {"reference": "four"}),
     ]
     page = (job.output / "report.html").read_text()
-    assert "<h4>reference</h4>" in page and "&lt;b&gt;exact&lt;/b&gt;" in page
+    assert '"rubric":"\\u003cb\\u003eexact\\u003c/b\\u003e"' in page and '"reference":"4"' in page
     assert job.selections()[0]["extra"] == {"answer": 4, "rubric": "<b>exact</b>"}
     before = len(judged(job.log))
     assert job.run("--set", "tie_break=[first]") == 0 and len(judged(job.log)) == before
@@ -138,7 +138,7 @@ def test_best_of_n_of_conversations(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (one["response"], one["query"], one["messages"]) == ("4", SHOWN, TALK)
     assert two["messages"] == TALK and "messages" not in three and three["query"] == SHOWN
     assert "User: Hi" in (job.output / "report.html").read_text()
-    rows_of = training_rows(load_config(BestOfNConfig, job.config, ["view=rating"]), 0.0, "p", 1)
+    rows_of = chosen_rows(load_config(BestOfNConfig, job.config, ["view=rating"]), 0.0, "p", 1)
     head = [{"role": "system", "content": "Be brief."}]
     assert [row["prompt"] for row in rows_of.sft[:2]] == [[*head, *TALK]] * 2
     journal = Journal(job.output / "journal.sqlite")

@@ -495,10 +495,12 @@ def test_a_job_says_how_to_watch_it_and_is_watched(
     while run.refresh():
         pass
     told = Answers(run).answer("run", {})
-    assert (told["state"], told["total"], told["kinds"]["rating"]) == ("finished", 8, 8)
+    assert (told["state"], told["total"], told["journal"]["kinds"]["rating"]) == ("finished", 8, 8)
     assert told["summary"]["rules"] == job.summary()["rules"]
-    assert told["views"]["rating"]["tie_rate"] == job.summary()["tie_rate"]
-    assert told["views"]["rating"]["pair_tie_rate"] == job.summary()["pair_tie_rate"]
+    page = told["statistics"] | told["views"]["rating"] | told["summary"]
+    named = {name: value for name, value in job.summary().items() if name in page}
+    assert {name: page[name] for name in named} == named
+    assert {"candidates", "outcomes", "tie_rate", "spread", "usage", "curve"} <= named.keys()
 
 
 def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:

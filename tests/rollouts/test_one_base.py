@@ -10,12 +10,11 @@ from rollouts.train.ppo import refuse_shards
 
 
 def test_policy_and_value_share_their_base(qwen: str) -> None:
-    from rollouts.train.config import LearnerConfig
-    from rollouts.train.learner import load_policy, load_tokenizer
-    from rollouts.train.one_base import on_one_base
+    from rollouts.train.learner import LearnerConfig, load_policy, load_policy_tokenizer
+    from rollouts.train.ppo import on_one_base
 
     learner = LearnerConfig(model=qwen, lora_rank=4)
-    path, tokenizer = load_tokenizer(learner)
+    path, tokenizer = load_policy_tokenizer(learner)
     policy, reference, value = on_one_base(load_policy(learner, path, tokenizer), learner, None)
     both = torch.nn.ModuleList([policy, value])
     frozen = [p for p in both.parameters() if not p.requires_grad]

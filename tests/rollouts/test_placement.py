@@ -15,7 +15,7 @@ import torch
 from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.replicas.cluster import VISIBLE, Cluster
-from rollouts.train.placement import beside_judge
+from rollouts.train.main import beside_judge
 
 STATED = {"kv_cache_gib": 4, "serve": {"replicas": 1, "num_gpus": 0.4}}
 

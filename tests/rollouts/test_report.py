@@ -1,66 +1,51 @@
+"""`report.html`: what a job embeds in the page, and the page in a browser from its file."""
+
 from __future__ import annotations
 
-import base64
-import hashlib
+import json
 import re
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.io.chart import ticks
-from autoj_reward.io.page import clip, count, counts, esc, num, percent, plural
-from autoj_reward.io.rows import QueryRow
-from autoj_reward.types import (
-    BadRow,
-    Candidate,
-    Judgement,
-    Outcome,
-    Selection,
-    Usage,
-)
-from rollouts.best_of_n.group import GroupResult
-from rollouts.best_of_n.plots import bar_plot, dot_plot, line_plot
-from rollouts.best_of_n.report import render_report
-from rollouts.best_of_n.report_query import reason_in_words
-from rollouts.best_of_n.sample import Sample
+from autoj_reward.config import BestOfNConfig
+from autoj_reward.io.chart import curves, ticks
+from autoj_reward.io.markup import data_block, esc, num, plural
+from autoj_reward.io.rows import LeftOut, QueryRow
+from autoj_reward.questions.race import Fate, Standing
+from autoj_reward.types import BadRow, Candidate, Judgement, Outcome, Selection, Verdict
+from rollouts.best_of_n.report import Gathered, reason_in_words, render_report
+from rollouts.best_of_n.results import GroupResult
+from tests.browser import Page, chromium
 from tests.judgements import rated
-from tests.rollouts.figures import summarise
-
-VOID = {"meta", "br", "img", "link", "input", "hr"}
+from tests.watch.conftest import wait_for
 
 
-class Page(HTMLParser):
-    """Elements, attributes and text of a page; `open` is empty at the end if tags are balanced."""
+class Parsed(HTMLParser):
+    """The tags of a page, and its embedded data."""
 
     def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: Counter[str] = Counter()
-        self.attributes: list[tuple[str, str | None]] = []
-        self.open: list[str] = []
-        self.text = ""
+        super().__init__()
+        self.tags: list[str] = []
+        self.data: dict[str, Any] = {}
+        self._in_data = False
         self.feed(page)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        self.tags.append(tag)
+        self._in_data = ("id", "data") in attrs
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self._in_data:
+            self.data = json.loads(data)
+            self._in_data = False
 
 
 def failed(reason: str = "no slot") -> Judgement:
@@ -68,27 +53,30 @@ def failed(reason: str = "no slot") -> Judgement:
 
 
 def group(
-    *judgements: Judgement, query: str = "q", response: str = "r", **selection: Any
+    *judgements: Judgement, query: str = "q", response: str = "r", line: int = 1, **selection: Any
 ) -> GroupResult:
-    candidates = tuple(Candidate(query, response) for _ in judgements)
+    candidates = tuple(Candidate(query, f"{response}{n}") for n in range(len(judgements)))
     chosen = replace(Selection(0, "rating"), **selection)
-    return GroupResult(QueryRow(1, query), candidates, judgements, chosen)
+    return GroupResult(QueryRow(line, query), candidates, judgements, chosen)
 
 
 def render(
     groups: list[GroupResult],
     bad_rows: tuple[BadRow, ...] = (),
     view: str = "rating",
-    judge: str = "j@1",
     title: str = "Best of N",
     config: str = "input: a",
 ) -> str:
-    summary = summarise(groups, bad_rows, view=view, seconds={"judge": 2.0})
-    sample = Sample(view)
+    found = Gathered(BestOfNConfig(input="in", output=Path("out"), view=view))
     for own in groups:
-        sample.add(own)
-    summary = replace(summary, judge=judge)
-    return render_report(summary, sample.shown(), title=title, config_text=config)
+        found.add(own)
+    left_out = LeftOut(len(bad_rows), list(bad_rows))
+    summary = found.statistics.summary(left_out, {"judge": 2.0})
+    return render_report(summary, found, title=title, config_text=config)
+
+
+def data(groups: list[GroupResult], **how: Any) -> dict[str, Any]:
+    return Parsed(render(groups, **how)).data
 
 
 # --- text ---------------------------------------------------------------------------------------
@@ -116,11 +104,6 @@ def test_esc_leaves_no_markup_and_can_be_encoded(text: str) -> None:
     esc(text).encode("utf-8")
 
 
-def test_clip_counts_what_is_missing() -> None:
-    assert clip("<" * 5, 5) == "&lt;" * 5
-    assert clip("<" * 7, 5) == "&lt;" * 5 + '<span class="muted"> … 2 more characters</span>'
-
-
 @pytest.mark.parametrize(
     ("found", "shown"),
     [
@@ -128,33 +111,17 @@ def test_clip_counts_what_is_missing() -> None:
         (num(-0.001), "0"),
         (num(5.50), "5.5"),
         (num(100.0), "100"),
-        (percent(None), "\u2013"),
-        (percent(0.0), "0 %"),
-        (percent(0.0002), "&lt;0.1 %"),
-        (percent(0.9999), "&gt;99.9 %"),
-        (percent(1.0), "100 %"),
-        (percent(0.125), "12.5 %"),
-        (count(99_999), "99,999"),
-        (count(1_234_567), "1.23 M"),
         (plural(1, "query"), "1 query"),
         (plural(2, "query"), "2 queries"),
     ],
 )
-def test_figures(found: str, shown: str) -> None:
+def test_numbers(found: str, shown: str) -> None:
     assert found == shown
 
 
-def test_counts_say_how_many_kinds_are_left_out() -> None:
-    page = Page(counts({f"reason {i}": 2 for i in range(25)}, "none"))
-    assert page.tags["tr"] == 21
-    assert page.text.endswith("5 more kinds10")
-
-
-# --- hostile text -------------------------------------------------------------------------------
-
 HOSTILE = (
-    "</title></style></svg></pre><script>alert(1)</script>\"'><img src=x onerror=alert(1)> "
-    "\x00\x1b]0;x\x07 \ud800 \u202e $config ${title} {x}"
+    "</title></style></svg></pre></script><!--<script>alert(1)</script>\"'>"
+    "<img src=x onerror=alert(1)> \x00\x1b]0;x\x07 \ud800 \u202e $config ${title} $data {x}"
 )
 
 
@@ -162,70 +129,48 @@ def hostile_page(text: str) -> str:
     judged = [
         rated(5, expected=5.5, critique=text, flags=(text,), judge=text),
         failed(text),
-        rated(5, critique=text),
+        rated(5, critique=text, thinking=text),
     ]
     groups = [
-        group(*judged, query=text, response=text, index=1, rule=text, tied=(0, 2)),
+        group(*judged, query=text, response=text, index=2, rule=text, tied=(0, 2)),
         group(failed(text), query=text, response=text, rule="all_failed"),
     ]
-    return render(groups, (BadRow(text, 1, text, text),), judge=text, title=text, config=text)
+    return render(groups, (BadRow(text, 1, text, text),), title=text, config=text)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, own in value.items():
+            yield key
+            yield from texts_in(own)
+    elif isinstance(value, list):
+        for own in value:
+            yield from texts_in(own)
+    elif isinstance(value, str):
+        yield value
 
 
 def test_hostile_text_stays_text() -> None:
-    plain, hostile = Page(hostile_page("x" * len(HOSTILE))), Page(hostile_page(HOSTILE))
-    assert hostile.tags == plain.tags
-    assert hostile.open == []
-    assert [name for name, _ in hostile.attributes] == [name for name, _ in plain.attributes]
-    assert "<script>alert(1)</script>" in hostile.text
-    assert "$config ${title} {x}" in hostile.text
-    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff\u202e]", hostile_page(HOSTILE))
+    page = hostile_page(HOSTILE)
+    found = Parsed(page)
+    assert found.tags == Parsed(hostile_page("x" * len(HOSTILE))).tags
+    assert found.data["queries"][0]["text"].startswith("</title></style>")
+    said = "".join(texts_in(found.data))
+    assert "<script>alert(1)</script>" in said and "$config ${title} $data {x}" in said
+    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff\u202e]", said)
+    block = data_block(found.data)
+    assert not re.search("[<>&]", block) and block.isascii()
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(), min_size=1, max_size=40).filter(lambda text: text.strip()))
 def test_any_text_leaves_the_structure_alone(text: str) -> None:
     page = hostile_page(text)
     page.encode("utf-8")
-    assert Page(page).tags == Page(hostile_page("x")).tags
+    assert Parsed(page).tags == Parsed(hostile_page("x")).tags
 
 
-def test_page_needs_nothing_else() -> None:
-    text = hostile_page("x")
-    page = Page(text)
-    assert page.tags["script"] == 1  # its own, allowed by its hash
-    assert not {"link", "img", "iframe", "object", "form"} & set(page.tags)
-    assert not {"src", "srcset", "onclick", "onload"} & {name for name, _ in page.attributes}
-    assert "url(" not in text
-    assert "@import" not in text
-    policy = next(value for name, value in page.attributes if name == "content" and value)
-    script = text.rpartition("<script>")[2].partition("</script>")[0]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert policy.startswith(
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri"
-    )
-    assert "prefers-color-scheme: dark" in text
-
-
-# --- what the page says -------------------------------------------------------------------------
-
-
-def test_a_direct_rating_is_shown_where_there_is_one() -> None:
-    two = [rated(8, expected=7.6, direct=direct) for direct in (5.5, 6.5)]
-    text = Page(render([group(*two, index=1, rule="direct")], view="direct")).text
-    assert "rating 8expected rating 7.6direct rating 6.5" in text
-    assert "It has the highest direct rating" in text
-    assert "candidate 1: rating 8, direct 6.5, chosen" in text
-    assert "direct" not in Page(render([group(rated(8, expected=7.6))])).text
-
-
-def test_page_tells_the_choice() -> None:
-    judged = rated(8, expected=7.6, critique="Clear and short.")
-    text = Page(render([group(rated(5), judged, failed(), index=1, response="An answer")])).text
-    assert "Chosen response · candidate 1" in text
-    assert "rating 8expected rating 7.6" in text
-    assert "It has the highest rating, and no other candidate shares it." in text
-    assert "Clear and short." in text
-    assert "3 candidates, 1 without a rating" in text
+# --- what the page is given ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,7 +205,7 @@ def test_page_tells_the_choice() -> None:
             id="all-failed",
         ),
         pytest.param(
-            group(rated(5), rule="<b>"), "rating", "Decided by the rule &lt;b&gt;.", id="unknown"
+            group(rated(5), rule="<b>"), "rating", "Decided by the rule <b>.", id="unknown"
         ),
     ],
 )
@@ -268,47 +213,32 @@ def test_rule_in_words(found: GroupResult, view: str, sentence: str) -> None:
     assert reason_in_words(found, view) == sentence
 
 
-FORCED, FLAT, TIES, FAILED, NONE = (
-    "of the ratings were forced",
-    "hardly tells the candidates of a query apart",
-    "the tie-break decides most choices",
-    "of the judgements failed",
-    "every choice below is arbitrary",
-)
-
-
-@pytest.mark.parametrize(
-    ("judgements", "said"),
-    [
-        pytest.param([rated(v) for v in (2, 5, 8)], set(), id="healthy"),
-        pytest.param([rated(v, forced=True) for v in (2, 5, 8)], {FORCED}, id="forced"),
-        pytest.param([rated(5)] * 4, {FLAT}, id="no-spread"),
-        pytest.param([rated(5)] * 9 + [rated(9)], {TIES}, id="mostly-ties"),
-        pytest.param([rated(2), rated(8), failed()], {FAILED}, id="some-failed"),
-        pytest.param([failed(), failed()], {NONE}, id="none-rated"),
-    ],
-)
-def test_warnings(judgements: list[Judgement], said: set[str]) -> None:
-    text = Page(render([group(*judgements)])).text
-    assert {phrase for phrase in (FORCED, FLAT, TIES, FAILED, NONE) if phrase in text} == said
-
-
 def test_a_large_job_is_shown_by_a_sample() -> None:
     ratings = [5.0 + (n % 4) for n in range(1000)]
     ratings[400:404] = [1.0, 2.0, 3.0, 4.0]
     groups = [group(rated(value), query=f"query {n}") for n, value in enumerate(ratings)]
     groups[500] = group(failed(), query="query 500", rule="all_failed")
-    page = Page(render(groups))
+    found = data(groups)
+    numbers = [query["id"] for query in found["queries"]]
     # 50 of the lowest are among the first, last and drawn ones in part.
-    assert 150 < page.tags["article"] <= 200
-    numbers = [int(n) for n in re.findall(r"Query (\d+)line", page.text)]
+    assert 150 < len(numbers) <= 200
     assert numbers == sorted(set(numbers))
     assert {*range(1, 51), *range(976, 1001), 401, 402, 403, 404, 501} <= set(numbers)
-    assert f"{len(numbers)} of 1,000 queries are shown in detail: 50 that came first" in page.text
-    assert "25 that came last" in page.text and "drawn at random" in page.text
+    [said] = [notice for notice in found["run"]["notices"] if "shown in detail" in notice]
+    assert f"{len(numbers)} of 1,000 queries are shown in detail: 50 that came first" in said
+    assert "25 that came last" in said and "drawn at random" in said
     assert render(groups) == render(groups)
-    small = Page(render(groups[:200]))
-    assert small.tags["article"] == 200 and "shown in detail" not in small.text
+    small = data(groups[:200])
+    assert len(small["queries"]) == 200 and small["run"]["statistics"]["queries"] == 200
+    assert not any("shown in detail" in notice for notice in small["run"]["notices"])
+
+
+def test_the_texts_of_the_chosen_the_best_and_the_worst_are_whole() -> None:
+    judged = [rated(value, critique="c" * 3000) for value in (5, 9, 7, 2)]
+    [query] = data([group(*judged, index=1)])["queries"]
+    lengths = [len(own["judgements"][0]["critique"]) for own in query["details"]]
+    assert lengths[1] == lengths[3] == 3000
+    assert lengths[0] == lengths[2] < 600
 
 
 @pytest.mark.parametrize("view", ["rating", "expected"])
@@ -323,68 +253,20 @@ def test_a_large_job_is_shown_by_a_sample() -> None:
         pytest.param([group(rated(5), query="", response=" \n")], id="empty-texts"),
     ],
 )
-def test_page_is_whole(groups: list[GroupResult], view: str) -> None:
-    page = Page(render(groups, view=view))
-    assert page.open == []
-    assert page.tags["article"] == len(groups)
-    assert "nan" not in {value for _, value in page.attributes}
+def test_a_report_of_any_job(groups: list[GroupResult], view: str) -> None:
+    found = data(groups, view=view)
+    assert [query["total"] for query in found["queries"]] == [len(g.candidates) for g in groups]
+    assert found["run"]["statistics"]["candidates"] == sum(len(g.candidates) for g in groups)
 
 
-def test_tokens_and_rates_are_shown() -> None:
-    judged = rated(5, usage=Usage(1000, 600, 50, 0.5))
-    text = Page(render([group(judged, judged)])).text
-    phrases = ("tokens read2,000", "prefix cache1,200", "hit rate60 %", "written per second50")
-    for phrase in phrases:
-        assert phrase in text
+# --- drawings -----------------------------------------------------------------------------------
 
 
-# --- plots --------------------------------------------------------------------------------------
-
-
-def classes(svg: str) -> Counter[str]:
-    found = (value for name, value in Page(svg).attributes if name == "class" and value)
-    return Counter(name for value in found for name in value.split())
-
-
-def test_dot_plot_marks_chosen_tied_and_failed() -> None:
-    found = group(
-        rated(7, expected=6.8),
-        failed("a<b"),
-        rated(7, expected=7.1),
-        rated(3),
-        index=2,
-        tied=(0, 2),
-    )
-    svg = dot_plot(found, "rating", (600, 240))
-    assert classes(svg) & Counter(("ring", "mean", "dot", "chosen", "hollow")) == Counter(
-        ("ring", "mean", "dot", "chosen", "hollow")
-    )
-    seen = classes(svg)
-    assert (seen["ring"], seen["mean"], seen["chosen"], seen["hollow"]) == (2, 2, 1, 1)
-    text = Page(svg).text
-    assert "candidate 1: unparsable, a<b" in text
-    assert "candidate 2: rating 7, expected 7.1, tied for best, chosen" in text
-
-
-def test_line_plot_spaces_the_sizes_by_their_logarithm() -> None:
-    svg = line_plot([(1, 5.0), (2, 6.0), (4, 7.0)], "best rating", (420, 250))
-    places = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', svg)]
+def test_a_curve_of_sizes_spaces_them_by_their_logarithm() -> None:
+    svg = curves({"best": [(1, 5.0), (2, 6.0), (4, 7.0)]}, "N", "best", log_x=True)
+    [points] = re.findall(r' points="([^"]+)"', svg)
+    places = [float(point.partition(",")[0]) for point in points.split()]
     assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.11)
-    assert Page(svg).text.count("best of") == 3
-
-
-def test_line_plot_leaves_out_a_label_that_would_overlap() -> None:
-    points = [(n, 5.0) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256, 257)]
-    labels = re.findall(r'text-anchor="middle">(\d+)</text>', line_plot(points, "y", (420, 250)))
-    assert "257" in labels
-    assert "256" not in labels
-
-
-def test_bar_plot_bins_by_half_points_where_there_are_some() -> None:
-    whole = Page(bar_plot([(4, 2), (5, 9)], (420, 250))).text
-    halves = Page(bar_plot([(4.5, 2), (4.4, 1), (5, 9)], (420, 250))).text
-    assert "rating 4: 2rating 5: 9" in whole
-    assert "rating 4.5: 3rating 5: 9" in halves
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.5, 1e6))
@@ -394,9 +276,143 @@ def test_ticks_are_few_and_inside(low: float, span: float) -> None:
     assert all(low - span * 1e-6 <= tick <= low + span * 1.000001 for tick in found)
 
 
-def test_plots_of_scores_span_the_scores_and_not_the_scale() -> None:
-    scores = Page(bar_plot([(-0.31, 1), (-0.3, 2), (0.27, 1)], (420, 250))).text
-    assert "0.2" in scores and "10" not in scores.split()
-    found = group(rated(-0.31), rated(0.27))
-    marks = Page(dot_plot(found, "rating", (600, 240))).text
-    assert "-0.2" in marks and "8" not in marks.split()
+# --- in a browser -------------------------------------------------------------------------------
+
+
+def job() -> list[GroupResult]:
+    tied = group(
+        rated(7, expected=6.8, direct=6.0),
+        rated(7, expected=7.1, critique="It won.", direct=6.5),
+        rated(3, expected=3.2, direct=3.0),
+        failed("cut off"),
+        index=1,
+        rule="pairwise",
+        tied=(0, 1),
+        comparisons=((0, 1, Verdict.SECOND),),
+        query=HOSTILE,
+        response=f"{HOSTILE} response ",
+        line=7,
+    )
+    plain = group(
+        rated(8, expected=7.6, critique="Clear and short."),
+        rated(2, expected=2.4),
+        query="Why is it blue?",
+    )
+    flagged = group(
+        rated(5, expected=5.5, flags=("planted_verdict",)), rated(4), query="Which one?"
+    )
+    return [tied, plain, flagged]
+
+
+def open_report(folder: Path, page: str) -> Page:
+    if chromium() is None:
+        pytest.skip("no Chromium on this machine")
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    return Page(folder / "report.html", folder / "profile")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    bad = (BadRow("in.jsonl", 4, "query", HOSTILE),)
+    made = open_report(tmp_path_factory.mktemp("report"), render(job(), bad, config=HOSTILE))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shown(report: Page) -> Page:
+    report._call("Page.reload")
+    wait_for(lambda: len(all_of(report, ".query")) == 3)
+    return report
+
+
+def text(page: Page, selector: str) -> str:
+    return str(page.run(f"document.querySelector({json.dumps(selector)})?.textContent"))
+
+
+def all_of(page: Page, selector: str) -> list[str]:
+    script = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
+    found: list[str] = page.run(script)
+    return found
+
+
+def test_a_file_shows_the_job_and_asks_nobody(shown: Page) -> None:
+    tiles = dict(
+        zip(all_of(shown, ".tile dt"), all_of(shown, ".tile dd:first-of-type"), strict=True)
+    )
+    assert (tiles["candidates"], tiles["pairs tied"], tiles["failed"]) == ("8", "20 %", "12.5 %")
+    heads = all_of(shown, "#plots h3")
+    assert {"What N bought", "Ratings", "Outcomes", "Choices by deciding rule"} <= set(heads)
+    assert {"Failures by reason", "Flags", "Tokens and throughput"} <= set(heads)
+    assert text(shown, "#state") == "finished"
+    assert "in.jsonl:4" in text(shown, "#left-out")
+    assert shown.problems == []
+    assert [r for r in shown.requests if not r.startswith(("file:", "data:"))] == []
+
+
+def test_hostile_texts_of_a_report_stay_texts(shown: Page) -> None:
+    shown.click(".query")
+    wait_for(lambda: len(all_of(shown, ".column")) == 2)
+    assert "<img src=x onerror=alert(1)>" in text(shown, ".column.A")
+    assert "<img src=x onerror=alert(1)>" in text(shown, "#config")
+    assert shown.run("document.querySelectorAll('img').length") == 0
+    assert shown.run("document.querySelectorAll('script').length") == 2
+
+
+def test_the_chosen_candidate_beside_the_worst_and_any_other(shown: Page) -> None:
+    shown.click(".query")
+    wait_for(lambda: len(all_of(shown, ".column")) == 2)
+    assert text(shown, ".why").startswith("Line 7, candidate 1: 2 candidates share the best rating")
+    assert all_of(shown, ".column header b") == ["7", "3"]
+    assert all_of(shown, ".column header .muted") == ["chosen · best", "worst"]
+    assert "It won." in text(shown, ".column.A")
+    facts = text(shown, ".column.A .facts")
+    assert "expected 7.1" in facts and "direct 6.5" in facts
+    assert shown.run("document.querySelectorAll('.bought svg').length") == 1
+    assert len(all_of(shown, ".candidates tbody tr")) == 4
+    shown.click(".candidates tbody tr:nth-child(2) input[name=two]")
+    wait_for(lambda: all_of(shown, ".column header .muted") == ["chosen · best", "best"])
+    assert "A wins" in text(shown, "#pair")
+
+
+def test_search_sort_and_filters_of_a_report(shown: Page) -> None:
+    for field, value, found in (
+        ("#search", "CLEAR AND", 1),
+        ("#search", "nowhere", 0),
+        ("#search", "", 3),
+        ("#outcome", "unparsable", 1),
+        ("#outcome", "", 3),
+        ("#flag", "planted_verdict", 1),
+        ("#flag", "", 3),
+    ):
+        shown.choose(field, value)
+        wait_for(lambda found=found: len(all_of(shown, ".query")) == found)
+    shown.choose("#order", "spread")
+    wait_for(lambda: all_of(shown, ".query .asked")[0] == "Why is it blue?")
+    shown.choose("#order", "lowest")
+    wait_for(lambda: [v[:1] for v in all_of(shown, ".query .value")] == ["2", "3", "4"])
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param([group(failed(), failed(), rule="all_failed")], id="no-rating"),
+        pytest.param(
+            [
+                replace(
+                    group(rated(8), Judgement(Outcome.ABANDONED, reason="cannot win")),
+                    standings=(Standing(Fate.JUDGED, 7.5, 1), Standing(Fate.CANNOT_WIN, 2.0)),
+                )
+            ],
+            id="budget",
+        ),
+        pytest.param([group(rated(-0.31), rated(0.27), index=1)], id="scores"),
+    ],
+)
+def test_odd_jobs_in_a_browser(tmp_path: Path, groups: list[GroupResult]) -> None:
+    page = open_report(tmp_path, render(groups))
+    wait_for(lambda: len(all_of(page, ".query")) == 1)
+    page.click(".query")
+    wait_for(lambda: len(all_of(page, ".column")) == 2)
+    assert page.problems == [] and "NaN" not in text(page, "body")
+    page.close()

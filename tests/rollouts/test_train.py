@@ -21,9 +21,8 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train import main as training
-from rollouts.train import placement
-from rollouts.train.chosen import TrainingRows, training_rows
 from rollouts.train.ppo import prompt_order
+from rollouts.train.rejection_sampling import TrainingRows, chosen_rows
 
 ROOT = Path(__file__).parents[2]
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
@@ -79,11 +78,11 @@ def test_a_run_is_stopped_and_goes_on(
     (written.parent / "queries.jsonl").write_text(lines, encoding="utf-8")
     # The judge dies in the third step, after the checkpoint of the second.
     asked: list[str] = []
-    monkeypatch.setattr(placement, "RewardModel", _listening(asked, deaf_after=2))
+    monkeypatch.setattr(training, "RewardModel", _listening(asked, deaf_after=2))
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
         training.main(algorithm, str(written))
     assert not (run / "policy").exists()
-    monkeypatch.setattr(placement, "RewardModel", _listening(asked))
+    monkeypatch.setattr(training, "RewardModel", _listening(asked))
     assert training.main(algorithm, str(written)) == 0
     # No step is done twice, and none is left out.
     assert len(set(asked)) == len(queries) / share
@@ -106,12 +105,12 @@ def test_a_checkpoint_that_was_cut_off_is_passed_over(
 ) -> None:
     run, sets = written.parent / "run", ["save_steps=1"]
     # The judge dies in the third step, and the checkpoint of the second is not whole.
-    monkeypatch.setattr(placement, "RewardModel", _listening([], deaf_after=2))
+    monkeypatch.setattr(training, "RewardModel", _listening([], deaf_after=2))
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
         training.main(algorithm, str(written), sets)
     assert not (run / "policy").exists()
     _cut_off(run)
-    monkeypatch.setattr(placement, "RewardModel", _listening([]))
+    monkeypatch.setattr(training, "RewardModel", _listening([]))
     assert training.main(algorithm, str(written), sets) == 0
     assert "-1\n" in capsys.readouterr().err.partition("goes on from ")[2]
     assert (run / "policy").is_dir()
@@ -222,8 +221,8 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
         kept = Sampled(("good", "fair", "poor"), (None,) * 3, ended, 9)
         journal.put_samples(policy_name(job.policy), query, kept)
     journal.close()
-    best_of_n.run(job)
-    rows = training_rows(job, 0.0, "p", 1)
+    best_of_n.run_job(job)
+    rows = chosen_rows(job, 0.0, "p", 1)
     kept_queries = [QUERIES[0], QUERIES[2], QUERIES[3]]
     system = {"role": "system", "content": "Be brief."}
     prompts = [[system, {"role": "user", "content": query}] for query in kept_queries]
@@ -232,7 +231,7 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
     assert [row["prompt"] for row in rows.pairs] == prompts[:2]
     assert [row["rejected"][0]["content"] for row in rows.pairs] == ["poor", "fair"]
     assert rows.cut == 1
-    assert training_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
+    assert chosen_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
 
 
 TYPOS = {

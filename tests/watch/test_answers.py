@@ -11,8 +11,8 @@ import pytest
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.answers import Answers, as_text
-from autoj_reward.watch.details import CUT
 from autoj_reward.watch.run import Run
+from autoj_reward.watch.shown import CUT
 from tests.watch.conftest import JUDGE, Record
 
 
@@ -96,7 +96,7 @@ def test_a_search_says_how_far_it_came(record: Record, monkeypatch: pytest.Monke
         record.rate(f"query {n}", "needle" if n == 59 else "hay", 5)
     asked, start, looks, found = answers(record.folder), 0, 0, []
     ticks = iter(range(1000))
-    monkeypatch.setattr("autoj_reward.watch.search.time.monotonic", lambda: next(ticks) * 0.6)
+    monkeypatch.setattr("autoj_reward.watch.answers.time.monotonic", lambda: next(ticks) * 0.6)
     while start is not None:
         given = {"search": "needle", "order": "oldest", "start": str(start)}
         told = asked.answer("queries", given)
@@ -134,7 +134,7 @@ def test_a_run_that_only_compares(record: Record) -> None:
     [row] = asked.answer("queries", {})["rows"]
     told = asked.answer("query", {"id": str(row["id"])})
     assert [c["text"] for c in told["candidates"]] == ["left", "right"]
-    assert asked.answer("run", {})["verdicts"] == {"tie": 1}
+    assert asked.answer("run", {})["journal"]["verdicts"] == {"tie": 1}
     one, two = (c["name"] for c in told["candidates"])
     pair = asked.answer("pair", {"id": str(row["id"]), "one": one, "two": two})
     assert [c["response"] for c in pair["candidates"]] == ["left", "right"]
@@ -143,11 +143,14 @@ def test_a_run_that_only_compares(record: Record) -> None:
 
 def test_the_figures_of_a_run(asked: Answers) -> None:
     told = asked.answer("run", {})
-    assert (told["judged"], told["failed"], told["state"]) == (11, 1, "unknown")
-    assert told["kinds"] == {"rating": 9, "comparison": 2}
+    journal, statistics = told["journal"], told["statistics"]
+    assert (journal["judged"], journal["failed"], told["state"]) == (11, 1, "unknown")
+    assert journal["kinds"] == {"rating": 9, "comparison": 2}
+    assert (statistics["queries"], statistics["candidates"]) == (4, 9)
+    assert (statistics["outcomes"]["ok"], statistics["outcomes"]["truncated"]) == (8, 1)
     assert told["views"]["rating"]["pair_tie_rate"] == 2 / 5
     assert told["views"]["rating"]["tie_rate"] == 2 / 3
-    assert told["ratings"] == [(2.0, 1), (4.0, 1), (5.0, 1), (6.0, 2), (7.0, 2), (9.0, 1)]
+    assert list(statistics["bars"]) == [(2.0, 1), (4.0, 1), (5.0, 1), (6.0, 2), (7.0, 2), (9.0, 1)]
     assert told["all_flags"] == ["planted_verdict"]
     assert told["summary"] is None and told["training"] is None
 
@@ -157,12 +160,15 @@ def test_a_failure_that_was_judged_again_is_counted_once(record: Record) -> None
     run = Run(record.folder)
     run.refresh()
     asked = Answers(run)
-    assert asked.answer("run", {})["failed"] == 1
+    assert asked.answer("run", {})["statistics"]["reasons"] == {"gone": 1}
     record.rate("q", "r", 8)
     run.refresh()
     run.refresh()
     told = asked.answer("run", {})
-    assert (told["judged"], told["failed"], told["outcomes"]) == (1, 0, {"ok": 1})
+    assert (told["journal"]["judged"], told["journal"]["failed"]) == (1, 0)
+    outcomes = told["statistics"]["outcomes"]
+    assert {name: n for name, n in outcomes.items() if n} == {"ok": 1}
+    assert told["statistics"]["reasons"] == {}
     assert queries(asked, outcome="unavailable") == []
 
 
@@ -172,8 +178,8 @@ def test_several_judges_are_kept_apart(record: Record) -> None:
     asked = answers(record.folder)
     told = asked.answer("run", {})
     assert told["judges"] == ["first judge", "second judge"]
-    assert (told["judge"], told["mean"]) == (1, 9)
-    assert asked.answer("run", {"judge": "0"})["mean"] == 3
+    assert (told["judge"], told["statistics"]["mean_rating"]) == (1, 9)
+    assert asked.answer("run", {"judge": "0"})["statistics"]["mean_rating"] == 3
 
 
 HOSTILE = "</script><script>alert(1)</script>\u202e\x00\ud800"
@@ -247,7 +253,7 @@ def test_names_that_are_not_there_find_nothing(asked: Answers) -> None:
 def test_a_run_in_which_nothing_is_judged(tmp_path: Path) -> None:
     asked = answers(tmp_path)
     told = asked.answer("run", {})
-    assert (told["judged"], told["judges"], told["series"]) == (0, [], [])
+    assert (told["journal"]["judged"], told["judges"], told["journal"]["series"]) == (0, [], [])
     assert asked.answer("queries", {}) == {"total": 0, "next": None, "rows": []}
     assert asked.answer("curves", {}) == {"curves": {}}
     json.loads(as_text(told))
@@ -262,13 +268,11 @@ def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
     made = Record(tmp_path, "judged.jsonl.journal.sqlite")
     made.rate("q", "r", 5)
     made.journal.close()
-    (tmp_path / "judged.jsonl.summary.json").write_text('{"rows": 1, "left_out": [{}]}')
+    (tmp_path / "judged.jsonl.summary.json").write_text('{"rows": 1, "rows_left_out": 1}')
     for path in (tmp_path / "judged.jsonl", tmp_path / "judged.jsonl.journal.sqlite"):
-        assert answers(path).answer("run", {})["judged"] == 1
+        assert answers(path).answer("run", {})["journal"]["judged"] == 1
     told = answers(tmp_path / "judged.jsonl").answer("run", {})
-    assert told["summary"] == {
-        "rows": 1, "rules": {}, "seconds": {}, "curve": [], "left_out": 1,
-    }  # fmt: skip
+    assert told["summary"] == {"view": "rating", "rows": 1, "rows_left_out": 1}
     assert told["state"] == "finished"
 
 
@@ -278,7 +282,7 @@ def test_the_journals_of_shards_are_one_run(tmp_path: Path) -> None:
         made.rate(f"query {n}", "r", n + 1)
         made.journal.close()
     asked = answers(tmp_path)
-    assert asked.answer("run", {})["judged"] == 3
+    assert asked.answer("run", {})["journal"]["judged"] == 3
     assert queries(asked, order="oldest") == ["query 0", "query 1", "query 2"]
 
 
@@ -291,8 +295,8 @@ def test_a_summary_of_another_version(record: Record, text: str) -> None:
     record.rate("q", "r", 5)
     (record.folder / "summary.json").write_text(text)
     told: dict[str, Any] = answers(record.folder).answer("run", {})
-    assert told["judged"] == 1
-    assert (told["summary"] or {"rules": {}, "curve": []})["curve"] == []
+    assert (told["journal"]["judged"], told["statistics"]["queries"]) == (1, 1)
+    assert not (told["summary"] or {}).get("curve") and not (told["summary"] or {}).get("rules")
     assert JUDGE in told["judges"]
 
 

@@ -3,30 +3,52 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-from autoj_reward.watch.figures import NAMES, RATING, SLOTS, Figures, Mark, Series
-from autoj_reward.watch.standing import Totals, standers, standing
+from autoj_reward.journal import Journal
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage
+from autoj_reward.watch.answers import Answers
+from autoj_reward.watch.run import Run
+from autoj_reward.watch.statistics import (
+    NAMES,
+    RunStatistics,
+    ViewTotals,
+    notices,
+    result_of,
+    standing_of,
+)
+from autoj_reward.watch.timeline import RATING, SLOTS, Mark, Series, Timeline
+from tests.judgements import rated
+from tests.watch.conftest import JUDGE, Record
 
 
 def mark(
     rating: float | None = 5.0,
     at: float = 1000.0,
     *,
-    kind: str = RATING,
     outcome: str = "ok",
     reason: str = "",
-    expected: float | None = None,
-    direct: float | None = None,
     flags: tuple[str, ...] = (),
-    forced: bool = False,
 ) -> Mark:
     return Mark(
-        kind, at, outcome, reason, rating, expected, direct, None, forced, flags, 100, 40, 10, 0.5,
-        1.5,
-    )  # fmt: skip
+        RATING, at, outcome, reason, rating, None, None, None, False, flags, 100, 40, 10, 0.5, 1.5
+    )
+
+
+def judged(value: float | None, **other: Any) -> Judgement:
+    if value is None:
+        return Judgement(Outcome.UNPARSABLE, **({"reason": "no slot"} | other))
+    return rated(value, **other)
+
+
+def counted(queries: Iterable[Iterable[Judgement]]) -> RunStatistics:
+    found = RunStatistics()
+    for query in queries:
+        found.add([result_of(judgement) for judgement in query])
+    return found
 
 
 def test_time_is_kept_in_few_slots_however_long_it_is() -> None:
@@ -40,82 +62,128 @@ def test_time_is_kept_in_few_slots_however_long_it_is() -> None:
     assert series.seconds == 1024  # 86,400 s in 120 slots of a power of two
 
 
-def test_mean_spread_and_shares() -> None:
-    figures = Figures()
+def test_rows_of_a_journal_by_time() -> None:
+    timeline = Timeline()
     for value in (2.0, 4.0, 9.0):
-        figures.add(mark(value, flags=("planted_verdict",)))
-    figures.add(mark(None, 1010.0, outcome="unparsable", reason="no rating slot"))
-    told = figures.told(now=1011.0)
-    assert told["mean"] == 5.0
-    assert told["spread"] == pytest.approx(statistics.pstdev([2, 4, 9]))
-    assert (told["judged"], told["failed"], told["rated"]) == (4, 1, 3)
-    assert told["reasons"] == {"no rating slot": 1}
-    assert told["flags"] == {"planted_verdict": 3}
-    assert (told["tokens_in"], told["tokens_cached"], told["tokens_out"]) == (400, 160, 40)
-    assert (told["latency_s"], told["queued_s"]) == (0.5, 1.5)
-    assert told["lately"] == pytest.approx(4 / 11)
+        timeline.add(mark(value))
+    timeline.add(mark(None, 1010.0, outcome="unparsable", reason="no rating slot"))
+    found = timeline.as_json(now=1011.0)
+    assert (found["judged"], found["failed"]) == (4, 1)
+    assert found["failures"] == {"no rating slot": 1}
+    assert (found["tokens_in"], found["tokens_cached"], found["tokens_out"]) == (400, 160, 40)
+    assert (found["latency_s"], found["queued_s"]) == (0.5, 1.5)
+    assert found["lately"] == pytest.approx(4 / 11)
+    assert timeline.as_json(now=5000.0)["lately"] == 0
 
 
-def test_what_is_taken_back_leaves_no_trace() -> None:
-    figures = Figures()
-    figures.add(mark(3.0))
-    failed = mark(None, outcome="unavailable", reason="gone", flags=("a",))
-    figures.add(failed)
-    figures.add(failed, -1)
-    told = figures.told(now=1000.0)
-    assert told["outcomes"] == {"ok": 1}
-    assert (told["reasons"], told["flags"], told["failed"]) == ({}, {}, 0)
+def test_a_row_that_is_taken_back_leaves_no_trace() -> None:
+    timeline = Timeline()
+    timeline.add(mark(3.0))
+    failed = mark(None, outcome="unavailable", reason="gone")
+    timeline.add(failed)
+    timeline.add(failed, -1)
+    found = timeline.as_json(now=1000.0)
+    assert (found["judged"], found["failures"], found["failed"]) == (1, {}, 0)
+
+
+def test_candidates_are_counted() -> None:
+    queries = [
+        [judged(2), judged(4), judged(9), judged(None)],
+        [judged(5, forced=True, flags=("planted_verdict",), usage=Usage(10, 4, 3))],
+    ]
+    found = counted(queries).as_json()
+    assert (found["queries"], found["candidates"], found["mean_rating"]) == (2, 5, 5.0)
+    assert (found["outcomes"]["ok"], found["outcomes"]["unparsable"]) == (4, 1)
+    assert (found["ok_share"], found["forced"], found["forced_share"]) == (4 / 5, 1, 1 / 4)
+    assert (found["reasons"], found["flags"]) == ({"no slot": 1}, {"planted_verdict": 1})
+    assert found["usage"] == Usage(10, 4, 3) and found["cache_hit_rate"] == 0.4
+
+
+def test_a_query_that_is_taken_back_leaves_no_trace() -> None:
+    found = counted([[judged(8), judged(3)]])
+    before = found.as_json()
+    other = [result_of(judged(v, flags=("a",), usage=Usage(1, 0, 1, 0.5))) for v in (7, None, 2)]
+    found.add(other)
+    assert found.as_json() != before
+    found.add(other, -1)
+    assert found.as_json() == before
 
 
 def test_names_from_outside_cannot_grow_without_end() -> None:
-    figures = Figures()
-    for n in range(1000):
-        figures.add(mark(None, outcome="unparsable", reason=f"reason {n}"))
-    assert len(figures.reasons) == NAMES + 1
-    assert figures.reasons["others"] == 1000 - NAMES
-
-
-def test_what_happened_long_ago_is_not_lately() -> None:
-    figures = Figures()
-    figures.add(mark(3.0, 1000.0))
-    assert figures.told(now=5000.0)["lately"] == 0
-
-
-def standing_of(*values: float | None):
-    marks = [mark(v, outcome="ok" if v is not None else "unparsable") for v in values]
-    return standing(standers((n, n, m) for n, m in enumerate(marks)), 0)
+    found = counted([[judged(None, reason=f"reason {n}") for n in range(2 * NAMES)]])
+    reasons = found.as_json()["reasons"]
+    assert len(reasons) == NAMES + 1 and reasons["others"] == NAMES
 
 
 def test_ties_best_and_worst_of_a_query() -> None:
-    found = standing_of(8, 8, 3, None, 3, 3)
-    assert found is not None
+    found = standing_of([8, 8, 3, 3, 3])
     assert (found.rated, found.best, found.worst, found.mean) == (5, 8, 3, 5.0)
     assert (found.pairs, found.tied, found.top) == (10, 1 + 3, 2)
-    assert standing_of(None) is None
-
-
-def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance() -> None:
-    marks = [(1, 7, mark(4.0, expected=4.5)), (2, 7, mark(6.0, expected=5.5))]
-    marks.append((3, 7, mark(None, kind="reading", direct=5.2)))
-    [found] = standers(marks)
-    assert found.values == (5.0, 5.0, 5.2)
+    assert found.deviation == pytest.approx(statistics.pstdev([8, 8, 3, 3, 3]))
 
 
 def test_totals_over_queries() -> None:
-    totals = Totals()
-    added = [standing_of(8, 8, 2), standing_of(9, 3), standing_of(5)]
+    totals = ViewTotals()
+    added = [standing_of([8, 8, 2]), standing_of([9, 3]), standing_of([5])]
     for found in added:
-        assert found is not None
         totals.add(found)
-    told = totals.told()
-    assert told == {
+    assert totals.as_json() == {
         "queries": 3,
         "several": 2,
         "tie_rate": 1 / 2,
         "pair_tie_rate": 1 / 4,
+        "spread": pytest.approx((statistics.pstdev([8, 8, 2]) + 3) / 2),
         "gain": ((8 - 6) + (9 - 6)) / 2,
     }
     for found in added:
-        assert found is not None
         totals.add(found, -1)
-    assert Counter(totals.told()) == Counter(Totals().told())
+    assert totals.as_json() == ViewTotals().as_json()
+
+
+def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(record: Record) -> None:
+    """As `mean_of_critiques` counts it for a job: one that failed among them does not count."""
+    record.rate("q", "r", 4, expected=4.5, sample=0)
+    run = Run(record.folder)
+    run.refresh()
+    record.rate("q", "r", 6, expected=5.5, sample=1, flags=("odd",))
+    record.rate("q", "r", sample=2)
+    glance(record.journal, "q", "r", 5.2)
+    while run.refresh():
+        pass
+    found = run.index.statistics[0].as_json()
+    assert (found["candidates"], found["outcomes"]["ok"], found["mean_rating"]) == (1, 1, 5)
+    assert found["flags"] == {"odd": 1, "partial_critiques": 1}
+    [own] = Answers(run).answer("query", {"id": "1"})["candidates"]
+    assert own["values"] == {"rating": 5, "expected": 5, "direct": 5.2}
+
+
+def glance(journal: Journal, query: str, response: str, expected: float) -> None:
+    said = judged(5, expected=expected, judge=JUDGE)
+    journal.put(JUDGE, JudgeInput("single", query, (response,), direct=True), said)
+
+
+FORCED, FLAT, TIES, FAILED, NONE = (
+    "of the ratings were forced",
+    "hardly tells the candidates of a query apart",
+    "the tie-break decides most choices",
+    "of the judgements failed",
+    "a choice among them is arbitrary",
+)
+
+
+@pytest.mark.parametrize(
+    ("judgements", "said"),
+    [
+        pytest.param([judged(v) for v in (2, 5, 8)], [], id="healthy"),
+        pytest.param([judged(v, forced=True) for v in (2, 5, 8)], [FORCED], id="forced"),
+        pytest.param([judged(5)] * 4, [FLAT], id="no-spread"),
+        pytest.param([judged(5)] * 9 + [judged(9)], [TIES], id="mostly-ties"),
+        pytest.param([judged(2), judged(8), judged(None)], [FAILED], id="some-failed"),
+        pytest.param([judged(None), judged(None)], [NONE], id="none-rated"),
+    ],
+)
+def test_a_reader_is_warned(judgements: list[Judgement], said: list[str]) -> None:
+    statistics = counted([judgements])
+    found = notices(statistics.as_json() | statistics.views[0].as_json(), "rating")
+    assert len(found) == len(said)
+    assert all(phrase in notice for phrase, notice in zip(said, found, strict=True))

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from autoj_reward.watch.figures import OTHERS, Histogram, count_name
+from autoj_reward.watch.statistics import OTHERS, Histogram, count_name
 
 
 def test_values_are_counted_one_by_one() -> None:

@@ -21,7 +21,7 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run
-from autoj_reward.watch.service import make_app
+from autoj_reward.watch.service import page_app
 from tests.browser import Page, chromium
 from tests.watch.conftest import Record, wait_for
 
@@ -31,7 +31,7 @@ CRITIQUE = "The [response](javascript:alert(1)) is <b>clear</b>.\nRating: [[9]]"
 
 
 def client(record: Record) -> httpx.AsyncClient:
-    app = make_app(Run(record.folder), "secret")
+    app = page_app(Run(record.folder), "secret")
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://watch")
 
 
@@ -49,8 +49,11 @@ async def test_nothing_of_a_run_is_told_without_the_token(record: Record, name: 
 async def test_what_is_asked_with_the_token(record: Record) -> None:
     async with client(record) as asking:
         asking.headers["Authorization"] = "Bearer secret"
-        answer = await asking.get("/api/run")
-        assert (answer.status_code, answer.json()["judged"]) == (200, 0)  # nobody follows it here
+        answer = await asking.get("/api/run")  # nobody follows the run here
+        assert (answer.status_code, answer.json()["journal"]["judged"]) == (
+            200,
+            0,
+        )  # nobody follows it here
         assert answer.headers["cache-control"] == "no-store"
         wrong = await asking.get("/api/queries?order=sideways")
         assert wrong.status_code == 422
@@ -159,9 +162,9 @@ def watch(record: Record) -> Iterator[Watch]:
 
 def test_a_growing_run_is_told_as_it_grows(record: Record, watch: Watch) -> None:
     assert re.fullmatch(rf"{record.folder}: http://127\.0\.0\.1:\d+/#[\w-]{{32}}\n", watch.line)
-    wait_for(lambda: watch.ask("run").json()["judged"] == 6)
+    wait_for(lambda: watch.ask("run").json()["journal"]["judged"] == 6)
     record.rate("a private query", "another", 7)
-    wait_for(lambda: watch.ask("run").json()["judged"] == 7)
+    wait_for(lambda: watch.ask("run").json()["journal"]["judged"] == 7)
     assert httpx.get(watch.address.partition("#")[0] + "api/run").status_code == 401
 
 
@@ -240,7 +243,7 @@ def test_hostile_texts_stay_texts(shown: Page) -> None:
     assert "<img src=x onerror=alert(1)>\ufffdabc" in text(shown, ".column.A")
     assert shown.run("document.title").endswith("autoj watch")
     assert shown.run("document.querySelectorAll('img').length") == 0
-    assert shown.run("document.querySelectorAll('script').length") == 1
+    assert shown.run("document.querySelectorAll('script').length") == 2
     assert shown.run("document.querySelectorAll('#body a').length") == 0
 
 
@@ -295,7 +298,7 @@ def test_progress_while_a_job_is_at_work(shown: Page, record: Record, watch: Wat
         wait_for(lambda: text(shown, "#state") == "running")
         told = watch.ask("run").json()
         assert (told["state"], told["total"]) == ("running", 40)
-        done = told["kinds"]["rating"]
+        done = told["journal"]["kinds"]["rating"]
         wait_for(lambda: text(shown, "#progress-text").startswith(f"{done} of 40 judgements"))
     wait_for(lambda: text(shown, "#state") == "stopped")
 

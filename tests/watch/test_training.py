@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoj_reward.watch.answers import Answers
-from autoj_reward.watch.run import Run
-from autoj_reward.watch.training import POINTS, Curves
+from autoj_reward.watch.run import POINTS, Curves, Run
 
 
 def test_tensorboard_files_are_read_as_they_grow(tmp_path: Path) -> None:

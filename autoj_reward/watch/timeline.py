@@ -1,4 +1,8 @@
-"""A run in figures that are kept up as judgements come: constant memory, whatever their number."""
+"""The record of a run row by row: what was judged when, at what rate and cost.
+
+A journal has a row for each critique, each reading right after the prompt and each order of a
+comparison. What they come to for candidates is in `statistics.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,58 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from autoj_reward.io.page import visible
+from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.types import SINGLE, Judgement
+from autoj_reward.watch.statistics import by_count, count_name
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
 """What is judged: one response, two, or one at a glance, by the slot right after the prompt."""
 SLOTS = 120
 """Most points of time in a series."""
-BARS = 64
-"""Most different values in a histogram before they are put together."""
 NAMES = 64
-"""Most reasons or flags that are told apart; the others are counted together."""
+"""Most reasons of failures that are told apart; the others are counted together."""
 NOW_S = 60
-OTHERS = "others"
-"""Names that are counted together."""
-
-
-def count_name(names: Counter[str], name: str, most: int, sign: int = 1) -> None:
-    """Count a name; with sign -1 take one back. Those that come once `most` are known are counted
-    together, as OTHERS."""
-    names[name if name in names or len(names) < most else OTHERS] += sign
-
-
-class Histogram:
-    """Counts by value while there are at most so many of them; beyond, in bars of equal width, a
-    power of two, each by its middle."""
-
-    def __init__(self, most: int) -> None:
-        self.width = 0.0
-        self._most = most
-        self._counts: Counter[float] = Counter()
-
-    def add(self, value: float, sign: int = 1) -> None:
-        """Count a value; with sign -1 take one back. What is not finite is left out."""
-        if not math.isfinite(value):
-            return
-        self._counts[self._bar(value)] += sign
-        while len(self._counts) > self._most:
-            span = max(self._counts) - min(self._counts)
-            self.width = max(2 * self.width, 2.0 ** math.ceil(math.log2(span / self._most)))
-            before, self._counts = self._counts, Counter()
-            for old, found in before.items():
-                self._counts[self._bar(old)] += found
-
-    def _bar(self, value: float) -> float:
-        """The value, or the middle of its bar. Of bars that are put together all values go into the
-        same one, so that each can be taken back."""
-        return (math.floor(value / self.width) + 0.5) * self.width if self.width else value
-
-    def counts(self) -> tuple[tuple[float, int], ...]:
-        """(value, count), ascending."""
-        return tuple(sorted((value, count) for value, count in self._counts.items() if count > 0))
 
 
 class Mark(NamedTuple):
@@ -83,7 +47,7 @@ class Mark(NamedTuple):
 
 
 def mark_of(entry: Entry) -> Mark:
-    """What is counted of a judgement. The number of a reading is its expected rating."""
+    """Return what is counted of a judgement. The number of a reading is its expected rating."""
     j = entry.judgement
     kind = RATING if entry.item.protocol == SINGLE else COMPARISON
     kind = READING if entry.item.direct else kind
@@ -120,8 +84,8 @@ def _views(j: Judgement, kind: str) -> tuple[float | None, float | None, float |
 
 
 @dataclass(slots=True)
-class Slot:
-    """What came in one stretch of time. total, squares: of the ratings, and of their squares."""
+class TimeSlot:
+    """Counts of one stretch of time. total, squares: sums of the ratings, and of their squares."""
 
     judged: int = 0
     failed: int = 0
@@ -139,7 +103,7 @@ class Slot:
             self.total += sign * mark.rating
             self.squares += sign * mark.rating**2
 
-    def join(self, other: Slot) -> None:
+    def join(self, other: TimeSlot) -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -156,23 +120,23 @@ class Slot:
 
 
 class Series:
-    """Slots of equal length in time; they grow when they would become too many."""
+    """Slots of equal length in time; their length doubles when they become too many."""
 
     def __init__(self) -> None:
         self.seconds = 1
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, TimeSlot] = {}
 
     def add(self, mark: Mark, sign: int = 1) -> None:
-        self._slots.setdefault(int(mark.at // self.seconds), Slot()).add(mark, sign)
+        self._slots.setdefault(int(mark.at // self.seconds), TimeSlot()).add(mark, sign)
         while max(self._slots) - min(self._slots) >= SLOTS:
             self.seconds *= 2
-            merged: dict[int, Slot] = {}
+            merged: dict[int, TimeSlot] = {}
             for n, slot in self._slots.items():
-                merged.setdefault(n // 2, Slot()).join(slot)
+                merged.setdefault(n // 2, TimeSlot()).join(slot)
             self._slots = merged
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """In order of time; stretches in which nothing came are left out."""
+        """Yield the slots in order of time; empty ones are left out."""
         for n, slot in sorted(self._slots.items()):
             yield {
                 "at": n * self.seconds,
@@ -185,18 +149,14 @@ class Series:
 
 
 @dataclass(slots=True)
-class Figures:
-    """The figures of one judge in a run."""
+class Timeline:
+    """The rows of one judge in a run's journals: counts, cost, and a series over time."""
 
     kinds: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    flags: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
-    ratings: Histogram = field(default_factory=lambda: Histogram(BARS))
     series: Series = field(default_factory=Series)
-    whole: Slot = field(default_factory=Slot)
-    forced: int = 0
+    whole: TimeSlot = field(default_factory=TimeSlot)
     tokens_in: int = 0
     tokens_cached: int = 0
     latency_s: float = 0.0
@@ -208,18 +168,12 @@ class Figures:
     def add(self, mark: Mark, sign: int = 1) -> None:
         """Count a judgement; with sign -1 take back one that another has replaced."""
         self.kinds[mark.kind] += sign
-        self.outcomes[mark.outcome] += sign
         if mark.reason:
-            count_name(self.reasons, mark.reason, NAMES, sign)
-        for flag in mark.flags:
-            count_name(self.flags, flag, NAMES, sign)
+            count_name(self.failures, mark.reason, NAMES, sign)
         if mark.verdict:
             self.verdicts[mark.verdict] += sign
-        if mark.rating is not None:
-            self.ratings.add(round(mark.rating, 3), sign)
         self.series.add(mark, sign)
         self.whole.add(mark, sign)
-        self.forced += sign * mark.forced
         self.tokens_in += sign * mark.tokens_in
         self.tokens_cached += sign * mark.tokens_cached
         self.latency_s += sign * mark.latency_s
@@ -230,23 +184,21 @@ class Figures:
             for second in [s for s in self._lately if s < self.last - 2 * NOW_S]:
                 del self._lately[second]
 
-    def told(self, now: float) -> dict[str, Any]:
-        """As the page shows them. now: seconds of the Unix epoch."""
+    def as_json(self, now: float) -> dict[str, Any]:
+        """Return all of it as the page shows it. now: seconds of the Unix epoch.
+
+        failures: failed rows by reason. latency_s, queued_s: means of a row. lately: rows a second
+        in the last minute.
+        """
         judged = self.whole.judged
         lately = sum(n for second, n in self._lately.items() if second > now - NOW_S)
         seconds = min(NOW_S, max(1.0, now - self.first))
         return {
             "judged": judged,
             "failed": self.whole.failed,
-            "mean": self.whole.mean,
-            "spread": self.whole.spread,
-            "rated": self.whole.rated,
-            "forced": self.forced,
+            "failures": by_count(self.failures),
             "kinds": dict(self.kinds),
-            "outcomes": _ranked(self.outcomes),
-            "reasons": _ranked(self.reasons),
-            "flags": _ranked(self.flags),
-            "verdicts": _ranked(self.verdicts),
+            "verdicts": by_count(self.verdicts),
             "tokens_in": self.tokens_in,
             "tokens_cached": self.tokens_cached,
             "tokens_out": self.whole.tokens_out,
@@ -255,12 +207,6 @@ class Figures:
             "first": self.first if judged else None,
             "last": self.last if judged else None,
             "lately": lately / seconds,
-            "ratings": list(self.ratings.counts()),
-            "bar": self.ratings.width,
             "slot_s": self.series.seconds,
             "series": list(self.series.points()),
         }
-
-
-def _ranked(counts: Counter[str]) -> dict[str, int]:
-    return {name: n for name, n in counts.most_common() if n > 0}

@@ -1,0 +1,164 @@
+"""What the page shows of a run, a candidate and a judgement, as JSON: live, and in a report.
+
+Texts are cut at a length, and what cannot be seen in them is made visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autoj_reward.io.files import to_plain
+from autoj_reward.io.markup import visible
+from autoj_reward.types import Judgement
+from autoj_reward.watch.statistics import (
+    VIEWS,
+    CandidateResult,
+    RunStatistics,
+    bars,
+    notices,
+)
+from autoj_reward.watch.timeline import RATING
+
+CUT = 40_000
+"""Characters of a text that are shown."""
+EXCERPT = 240
+BARS = 64
+"""Most bars of a histogram."""
+NAMES = 32
+"""Most names of a count in a summary that are shown."""
+COUNTS = ("outcomes", "reasons", "flags", "rules", "seconds", "usage")
+SCALARS = (
+    "queries", "candidates", "ok_share", "forced", "forced_share", "cache_hit_rate", "comparisons",
+    "reused", "rows", "rows_left_out", "curve_queries", "judgements_per_second",
+    "output_tokens_per_second", "tie_rate", "pair_tie_rate", "spread",
+)  # fmt: skip
+OF_A_VIEW = ("tie_rate", "pair_tie_rate", "spread")
+"""Statistics of a summary in the view that ranked its candidates."""
+
+
+def shown(text: str, most: int = CUT) -> str:
+    """Return a text whose controls can be seen, and how much of it is left out."""
+    left = len(text) - most
+    return visible(text[:most]) + (f"\n… {left:,} more characters" if left > 0 else "")
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    words = " ".join(text[: 4 * EXCERPT].split())
+    return visible(words[:EXCERPT]) + "…" * (len(words) > EXCERPT or len(text) > 4 * EXCERPT)
+
+
+def run_figures(
+    counted: RunStatistics, summary: Mapping[str, Any] | None = None, judge: str = ""
+) -> dict[str, Any]:
+    """Return the statistics of a run, with warnings for their reader.
+
+    counted: of its candidates. summary: of `summary.json`, once the job is done: what it says
+    stands in place of what was counted. judge: the one that was counted; a summary of another
+    judge's results is left out.
+    """
+    found, view = to_plain(counted.as_json()), "rating"
+    views = {name: own.as_json() for name, own in zip(VIEWS, counted.views, strict=True)}
+    known = None
+    if summary is not None and summary.get("judge", judge) in (judge, ""):
+        known = _checked(summary)
+        view = known["view"]
+        found |= {name: known.pop(name) for name in found if name in known}
+        views[view] |= {name: known[name] for name in OF_A_VIEW if name in known}
+    histogram, width = bars(found.pop("histogram"), BARS)
+    return {
+        "statistics": found | {"bars": histogram, "bar_width": width},
+        "views": views,
+        "view": view,
+        "summary": known,
+        "notices": notices(found | views[view], view),
+    }
+
+
+def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a summary; what another version wrote in another way is left
+    out."""
+    view = summary.get("view")
+    found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
+    for name in SCALARS:
+        if name in summary and (summary[name] is None or _is_number(summary[name])):
+            found[name] = summary[name]
+    for name in COUNTS:
+        if isinstance(counts := summary.get(name), Mapping):
+            found[name] = {
+                shown(str(key), 100): number
+                for key, number in list(counts.items())[:NAMES]
+                if _is_number(number)
+            }
+    for name in ("curve", "histogram"):
+        if isinstance(points := summary.get(name), list | tuple):
+            found[name] = [point for point in points if _is_point(point)]
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_point(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
+
+
+def candidate_line(name: str, response: str, result: CandidateResult) -> dict[str, Any]:
+    """Return a candidate's line in the list of its query's."""
+    return {
+        "name": name,
+        "text": excerpt(response),
+        "values": dict(zip(VIEWS, result.values, strict=True)),
+        "outcome": result.outcome,
+        "forced": result.forced,
+        "flags": _flags(result.flags),
+    }
+
+
+def judgement_details(
+    judgement: Judgement, kind: str = RATING, sample: int = 0, most: int = CUT
+) -> dict[str, Any]:
+    """Return one judgement of a candidate, with all that the judge said. kind: RATING or READING.
+    sample: which of k critiques it is. most: characters of each text."""
+    rating = judgement.reading(RATING)
+    slot = rating.distribution if rating else None
+    return _details(judgement, most) | {
+        "kind": kind,
+        "sample": sample,
+        "rating": judgement.rating,
+        "expected": judgement.expected,
+        "direct": judgement.direct,
+        "distribution": [[visible(label), round(p, 5)] for label, p in (slot or ())[:64]],
+    }
+
+
+def comparison_details(judgement: Judgement) -> dict[str, Any]:
+    """Return what the judge said of two candidates in one order."""
+    confidence = judgement.confidence or ()
+    return _details(judgement, CUT) | {
+        "verdict": judgement.verdict.value if judgement.verdict else None,
+        "confidence": [[visible(label), p] for label, p in confidence[:8]],
+    }
+
+
+def _details(judgement: Judgement, most: int) -> dict[str, Any]:
+    used = judgement.usage
+    return {
+        "outcome": judgement.outcome.value,
+        "reason": shown(judgement.reason, 500),
+        "critique": shown(judgement.critique, most),
+        "thinking": shown(judgement.thinking, most),
+        "forced": judgement.forced,
+        "flags": _flags(judgement.flags),
+        "tokens_in": used.tokens_in,
+        "tokens_cached": used.tokens_cached,
+        "tokens_out": used.tokens_out,
+        "latency_s": used.latency_s,
+        "queued_s": used.queued_s,
+    }
+
+
+def _flags(flags: Iterable[str]) -> list[str]:
+    return sorted({visible(flag[:200]) for flag in flags})[:16]
