@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autoj_reward.cli.main import (
     CONFIG,
@@ -27,9 +27,10 @@ from autoj_reward.cli.main import (
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig, View
     from autoj_reward.io.rows import Stream, TextRow
-    from autoj_reward.questions.race import Ask
-    from autoj_reward.types import Comparison, JudgeInput, Judgement
+    from autoj_reward.questions.ask import Ask, OneCall
+    from autoj_reward.types import Comparison, Judgement
 
+T = TypeVar("T")
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 """Endings of what goes beside an output."""
 
@@ -40,11 +41,10 @@ serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig
-    from autoj_reward.evaluate.ask import rating_inputs
     from autoj_reward.io.rows import text_rows
     from autoj_reward.models import context_asked, critiques_of
     from autoj_reward.models.unused import load_run
-    from autoj_reward.questions.aggregate import mean_of_critiques
+    from autoj_reward.questions.rate import Rate
     from autoj_reward.types import Candidate
 
     require_own((source, config), output)
@@ -52,40 +52,36 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     wanted = context_asked(checked.judge, checked.columns, "single")
     critiques = critiques_of(checked.judge)
 
-    def inputs(row: TextRow) -> list[JudgeInput]:
+    def question(row: TextRow) -> Rate:
         query, response = row.texts
-        return rating_inputs(Candidate(query, response, context=row.context), critiques)
-
-    def fields(found: list[Judgement]) -> dict[str, Any]:
-        return rating_fields(mean_of_critiques(found))
+        return Rate(Candidate(query, response, context=row.context), critiques)
 
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(checked.judge, rows, inputs, fields, output, strict, "rating")
+    return _judge(checked.judge, rows, question, rating_fields, output, strict, "rating")
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
-    from autoj_reward.evaluate.ask import joint
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked
+    from autoj_reward.models import context_asked, ratings_tie
     from autoj_reward.models.unused import load_run
+    from autoj_reward.questions.compare import Compare
     from autoj_reward.types import Contest
 
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
 
-    def inputs(row: TextRow) -> list[JudgeInput]:
-        query, first, second = row.texts
-        return Contest(query, first, second, row.context).inputs(checked.swap)
+    tie = ratings_tie(checked.judge)
 
-    def fields(found: list[Judgement]) -> dict[str, Any]:
-        return verdict_fields(joint(found))
+    def question(row: TextRow) -> Compare:
+        query, first, second = row.texts
+        return Compare(Contest(query, first, second, row.context), checked.swap, tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(checked.judge, rows, inputs, fields, output, strict)
+    return _judge(checked.judge, rows, question, verdict_fields, output, strict)
 
 
 def require_own(read: Sequence[str | None], output: str) -> None:
@@ -118,7 +114,7 @@ def thinking_of(judgement: Judgement) -> dict[str, str]:
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     """Return what `autoj compare` adds to a row: the joint verdict, whether the judge compared
     the two or their ratings decided, and what each order said."""
-    from autoj_reward.judge.generative import BY_RATINGS
+    from autoj_reward.questions.compare import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
     return {
@@ -142,8 +138,8 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
 def _judge(
     judge: JudgeConfig,
     rows: Stream[TextRow],
-    inputs: Callable[[TextRow], list[JudgeInput]],
-    fields: Callable[[list[Judgement]], dict[str, Any]],
+    question: Callable[[TextRow], OneCall[T]],
+    fields: Callable[[T], dict[str, Any]],
     output: str,
     strict: bool,
     view: View | None = None,
@@ -161,25 +157,24 @@ def _judge(
 
     def expect(row: TextRow) -> None:
         nonlocal total
-        total += len(inputs(row))
+        total += len(question(row).inputs())
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
     with judged_by(judge_name(judge), result, result, total), filling(output) as file:
 
-        def done(row: TextRow, found: list[Judgement]) -> None:
+        def done(row: TextRow, found: T) -> None:
             added = fields(found)
             outcomes[added["outcome"]] += 1
             file.line(join_fields(row.fields, added))
 
-        async def question(ask: Ask, row: TextRow) -> tuple[list[Judgement], list[Judgement]]:
-            found = await ask(inputs(row))
-            return found, found
+        async def answer(ask: Ask, row: TextRow) -> tuple[T, Sequence[Judgement]]:
+            return await question(row).answer(ask), ()
 
         def size(row: TextRow) -> int:
-            return len(inputs(row))
+            return len(question(row).inputs())
 
-        ask_each(judge, journal, rows.usable(), question, done, "judging", size, total, view)
+        ask_each(judge, journal, rows.usable(), answer, done, "judging", size, total, view)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
     summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
     write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})

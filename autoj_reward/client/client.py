@@ -10,16 +10,17 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
-from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.questions.ask import Question
+from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.types import (
-    SINGLE,
     Candidate,
     Comparison,
     Contest,
@@ -28,6 +29,7 @@ from autoj_reward.types import (
     Outcome,
 )
 
+T = TypeVar("T")
 Futures = dict[JudgeInput, asyncio.Future[Judgement]]
 
 
@@ -52,7 +54,8 @@ class RewardClient:
     deadline_s: seconds an input may take, retries included, before it is `unavailable`.
     require: called with the numbers that the judge gives before it is first asked; what it raises
     ends the call. preferred: the view that the judge's entry names. scale: lowest and highest
-    rating; None where the judge has no scale.
+    rating; None where the judge has no scale. tie: with a number, the judge compares two responses
+    by their ratings; see `Compare`.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
     several callers ask for at the same time goes together, too.
 
@@ -75,9 +78,10 @@ class RewardClient:
         require: Require = no_requirement,
         preferred: View | None = None,
         scale: tuple[float, float] | None = None,
+        tie: float | None = None,
     ) -> None:
         self.backend = backend
-        self.preferred, self.scale = preferred, scale
+        self.preferred, self.scale, self.tie = preferred, scale, tie
         self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
@@ -166,31 +170,8 @@ class RewardClient:
         view: the number that is needed. A judgement that lacks it abstains; one on record is asked
         for again. Raises ConfigError if the very first answers lack it.
         """
-        k = 1 if direct else self.critiques
-        items = [
-            JudgeInput(SINGLE, c.query, (c.response,), s, direct, c.context)
-            for c in candidates
-            for s in range(k)
-        ]
-        answers = await self.judge(items, view)
-        found = [mean_of_critiques(answers[n * k : n * k + k]) for n in range(len(candidates))]
-        if view is None:
-            return found
-        if view == "direct" and not direct:
-            found = await self._read_directly(candidates, found)
-        return [judgement.with_number(view) for judgement in found]
-
-    async def _read_directly(
-        self, candidates: Sequence[Candidate], found: Sequence[Judgement]
-    ) -> list[Judgement]:
-        """The judgements with the rating right after the prompt, asked for where it is missing."""
-        rated = (n for n, own in enumerate(found) if own.rating is not None)
-        lacking = [n for n in rated if found[n].direct is None]
-        told = await self.rate([candidates[n] for n in lacking], direct=True) if lacking else []
-        read = list(found)
-        for n, own in zip(lacking, told, strict=True):
-            read[n] = read[n].with_direct(own)
-        return read
+        questions = [Rate(one, self.critiques, direct, view) for one in candidates]
+        return await rate_all(questions, self.judge)
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
         """ConfigError if the judge has told no probabilities so far, and these need them."""
@@ -207,13 +188,18 @@ class RewardClient:
         self, pairs: Sequence[Contest | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
         """Compare pairs, or (query, first, second) triples, in both orders unless swap is False."""
-        items = [item for pair in pairs for item in Contest(*pair).inputs(swap)]
-        answers = await self.judge(items)
-        step = 2 if swap else 1
-        return [
-            swap_consistent(answers[n], answers[n + 1] if swap else None)
-            for n in range(0, len(answers), step)
-        ]
+        questions = [Compare(Contest(*pair), swap, self.tie) for pair in pairs]
+        return await compare_all(questions, self.judge)
+
+    async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
+        """Answer questions of any kind at the same time, in order. An error of one ends all."""
+        tasks = [asyncio.ensure_future(question.answer(self.judge)) for question in questions]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def judge(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         """One judgement an input, in order: from the journal, from a call in flight, or asked.

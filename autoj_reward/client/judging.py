@@ -17,7 +17,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
-from autoj_reward.questions.race import Ask
+from autoj_reward.questions.ask import Ask
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 FIRST = 32
@@ -68,18 +68,18 @@ async def asking(
 
     async with AsyncExitStack() as stack:
 
-        async def ask(items: Sequence[JudgeInput]) -> list[Judgement]:
+        async def ask(items: Sequence[JudgeInput], wanted: View | None = view) -> list[Judgement]:
             async with starting:
                 if not opened:
                     on_record = journal.get(name, items)
-                    kept = {i for i, own in on_record.items() if not (view and own.lacks(view))}
+                    kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
                     if kept >= set(items):
                         return [on_record[item] for item in items]
                     judge = judging(config, journal, total, said, require or given)
                     reward = await stack.enter_async_context(judge)
                     opened.append((reward, FirstJudgements(reward, view)))
             reward, first = opened[0]
-            found = await reward.judge(items, view)
+            found = await reward.judge(items, wanted)
             first.add(
                 own.with_number(view) if view and own.rating is not None else own for own in found
             )

@@ -47,7 +47,7 @@ class Told:
 
     judge: its fingerprint. views: the numbers that it gives. preferred: the view that its entry
     names. in_flight: judge inputs that it takes on at a time. scale: lowest and highest rating.
-    distributions: where they come from, in words.
+    distributions: where they come from, in words. tie: as of `RewardClient`.
     """
 
     judge: str
@@ -56,6 +56,7 @@ class Told:
     in_flight: int | None = None
     scale: tuple[float, float] | None = None
     distributions: str = ""
+    tie: float | None = None
 
 
 class HttpBackend:
@@ -239,6 +240,7 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
             said.get("in_flight"),
             (float(scale[0]), float(scale[1])) if scale else None,
             str(said.get("distributions", "")),
+            None if said.get("ratings_tie") is None else float(said["ratings_tie"]),
         )
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error

@@ -16,7 +16,7 @@ from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
-from autoj_reward.models import compares, critiques_of, format_of, scale_of
+from autoj_reward.models import compares, critiques_of, format_of, ratings_tie, scale_of
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.views import entry_view
 from autoj_reward.replicas.replica import JudgeReplica
@@ -45,6 +45,7 @@ def client_of(
         require=require,
         preferred=entry_view(config),
         scale=scale_of(config),
+        tie=ratings_tie(config),
     )
 
 
@@ -120,7 +121,7 @@ async def open_service(
             )
         room = judge.serve.max_ongoing or told.in_flight or max_ongoing(judge, 0)
         async with client_of(judge, backend, room, journal) as client:
-            client.preferred = told.preferred
+            client.preferred, client.tie = told.preferred, told.tie
             yield client
     finally:
         await backend.close()

@@ -17,9 +17,9 @@ from autoj_reward.config import JudgeConfig, View
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models import critiques_of, format_of
-from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
-from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Usage
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.types import Candidate, Judgement, Usage
 
 if TYPE_CHECKING:  # it needs numpy, which the client does without
     from autoj_reward.evaluate.statistics import ResultFields, Scores
@@ -131,19 +131,4 @@ async def rate_candidates(
 ) -> list[Judgement]:
     """Return one rating a candidate, in order: the mean over so many critiques. One without the
     view's number abstains as `no_number`."""
-    found = await ask([item for one in candidates for item in rating_inputs(one, critiques)])
-    starts = range(0, len(found), critiques)
-    return [mean_of_critiques(found[n : n + critiques]).with_number(view) for n in starts]
-
-
-def rating_inputs(candidate: Candidate, critiques: int) -> list[JudgeInput]:
-    """Return what a judge is asked for one rating, the mean over so many critiques."""
-    c = candidate
-    return [
-        JudgeInput("single", c.query, (c.response,), s, context=c.context) for s in range(critiques)
-    ]
-
-
-def joint(orders: Sequence[Judgement]) -> Comparison:
-    """Return the comparison of a pair that was judged in one order, or in both."""
-    return swap_consistent(orders[0], orders[1] if len(orders) > 1 else None)
+    return await rate_all([Rate(one, critiques, view=view) for one in candidates], ask)

@@ -8,7 +8,7 @@ wait for the grader on disk.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,8 +37,11 @@ from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.judge.make import judge_name
-from autoj_reward.questions.race import Ask
-from autoj_reward.types import JudgeInput, Judgement, Verdict
+from autoj_reward.models import ratings_tie
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.rate import Rate
+from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
 VOTE_NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
 """What a verdict means for the judge that is measured, whose critique counts as the first."""
@@ -80,11 +83,13 @@ class Match:
     critiques: Sequence[str]
     exchanged: bool
 
-    def inputs(self) -> list[JudgeInput]:
-        """Return what the grader is asked: nothing if the judge wrote no critique."""
+    def question(self, tie: float | None) -> Compare | None:
+        """Return what the grader is asked: nothing if the judge wrote no critique. tie: as for
+        `Compare`."""
         mine, other = self.critiques
         shown = (other, mine) if self.exchanged else (mine, other)
-        return [grader_input(self.case, *shown)] if mine.strip() else []
+        pair = graded_pair(self.case, *shown)
+        return Compare(pair, swap=False, tie=tie) if mine.strip() else None
 
     def verdict(self, graded: Verdict | None) -> Verdict:
         """Return the grader's verdict with the judge's critique as the first; None has failed."""
@@ -104,6 +109,8 @@ class Vote:
 
 
 MatchDone = Callable[[Match, Verdict], None]
+Graded = tuple[Verdict, Sequence[Judgement]]
+"""The grader's verdict on a match, and the judgements behind it."""
 
 
 def eval_c(
@@ -170,6 +177,7 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
         if not config.judge.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
     require_protocol(config.grader, "pairwise")
+    tie = ratings_tie(config.grader)
     cases = every.drawn(*sample)
 
     def answer(done: MatchDone) -> ResultFields:
@@ -193,10 +201,10 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
             config.grader,
             journal,
             MeasuredRows(matches, range(len(cases))),
-            _grade,
+            _grading_by(tie),
             done,
             "comparing critiques",
-            size=lambda match: len(match.inputs()),
+            size=lambda match: len(question.inputs()) if (question := match.question(tie)) else 0,
         )
         cost = {"judge": judge.fields(), "grader": grader.fields()}
         return {"grader": judge_name(config.grader), "cost": cost}
@@ -261,11 +269,11 @@ def read_references(
     return MeasuredRows(lambda: (case.critiques[author] for case in cases), range(len(cases)))
 
 
-def grader_input(case: CritiqueCase, first: str, second: str) -> JudgeInput:
-    """Return the grader's input: its query holds the user's query and the response under
-    critique."""
+def graded_pair(case: CritiqueCase, first: str, second: str) -> Contest:
+    """Return the critiques that the grader compares: its query holds the user's query and the
+    response under critique."""
     query = f"{case.query}\n\n[The Assistant's Response]\n{case.response}"
-    return JudgeInput("pairwise", query, (first, second))
+    return Contest(query, first, second)
 
 
 def is_exchanged(case: CritiqueCase, seed: int) -> bool:
@@ -274,14 +282,21 @@ def is_exchanged(case: CritiqueCase, seed: int) -> bool:
 
 
 async def _criticise(ask: Ask, case: CritiqueCase) -> tuple[str, list[Judgement]]:
-    found = await ask([JudgeInput("single", case.query, (case.response,))])
-    return found[0].critique, found
+    found = await Rate(Candidate(case.query, case.response)).answer(ask)
+    return found.critique, [found]
 
 
-async def _grade(ask: Ask, match: Match) -> tuple[Verdict, list[Judgement]]:
-    """The grader's verdict; without a critique the match has failed."""
-    found = await ask(match.inputs())
-    return match.verdict(found[0].verdict if found else None), found
+def _grading_by(tie: float | None) -> Callable[[Ask, Match], Awaitable[Graded]]:
+    """The grader's verdict on a match; without a critique it has failed. tie: as for `Compare`."""
+
+    async def grade(ask: Ask, match: Match) -> Graded:
+        question = match.question(tie)
+        if question is None:
+            return match.verdict(None), ()
+        [order] = (await question.answer(ask)).orders
+        return match.verdict(order.verdict), (order,)
+
+    return grade
 
 
 def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:

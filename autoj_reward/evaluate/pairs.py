@@ -23,7 +23,7 @@ from autoj_reward.evaluate.agreement import (
     pointwise_verdicts,
     verdict_probabilities,
 )
-from autoj_reward.evaluate.ask import ask_each, joint, rate_candidates, require_protocol
+from autoj_reward.evaluate.ask import ask_each, rate_candidates, require_protocol
 from autoj_reward.evaluate.pair_metrics import (
     JudgedPair,
     PairVerdicts,
@@ -50,7 +50,8 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.io.checks import context, text
 from autoj_reward.io.files import text_digest
 from autoj_reward.models import context_asked, critiques_of, ratings_tie
-from autoj_reward.questions.race import Ask
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.compare import Compare, compare_all, swap_consistent
 from autoj_reward.types import Candidate, Contest, Judgement, Verdict
 
 
@@ -148,7 +149,7 @@ def eval_p(
         for pair, one, two in zip(pairs, found, other or repeat(None), strict=False):
             orders = (one, two) if two else None
             both = [Judgement.of_verdict(verdict) for verdict in orders or (one,)]
-            done(pair, (PairVerdicts(joint(both).verdict, orders), ()))
+            done(pair, (PairVerdicts(swap_consistent(*both).verdict, orders), ()))
         return {}
 
     metrics = partial(pair_metrics, draws=checked.draws)
@@ -251,11 +252,14 @@ def read_verdicts(source: str, data: str, pairs: MeasuredRows[Pair]) -> Measured
 def _comparison(config: PairsConfig) -> PairQuestion:
     """A pair compared in both orders, `repeats` times; the first time counts."""
 
+    tie = ratings_tie(config.judge)
+
     async def compare(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
         contest = Contest(pair.query, *pair.responses, pair.context)
-        found = await ask([i for k in range(config.repeats) for i in contest.inputs(True, k)])
-        rounds = tuple(joint(found[n : n + 2]).verdict for n in range(0, len(found), 2))
-        first, second = counted = found[:2]
+        each = [Compare(contest, tie=tie, sample=k) for k in range(config.repeats)]
+        found = await compare_all(each, ask)
+        rounds = tuple(comparison.verdict for comparison in found)
+        first, second = counted = list(found[0].orders)
         read = map(verdict_probabilities, counted, (pair.label, pair.label.swapped()))
         probabilities = tuple(one for one in read if one)
         orders = (first.verdict, second.verdict)

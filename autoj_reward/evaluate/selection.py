@@ -24,7 +24,6 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import (
     JudgementCost,
     ask_each,
-    joint,
     rate_candidates,
     rate_each,
     require_protocol,
@@ -44,12 +43,14 @@ from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.judge.make import judge_name
-from autoj_reward.models import critiques_of, format_of
+from autoj_reward.models import critiques_of, format_of, ratings_tie
 from autoj_reward.models.views import resolve_view
-from autoj_reward.questions.budget import require_cheap_pass, select_within
-from autoj_reward.questions.choose import Compare, choose
-from autoj_reward.questions.race import Ask
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.budget import require_cheap_pass
+from autoj_reward.questions.choose import Choose
+from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.tie_break import Meet, choose
+from autoj_reward.types import Candidate, Contest, Judgement, Outcome, Verdict
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
@@ -220,18 +221,22 @@ def choose_by_ratings(
     rows: MeasuredRows[Candidates], config: SelectionConfig, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate every candidate that some N considers, and choose among them."""
-    found, k = Spool[Selected](), critiques_of(config.judge)
+    found, k, tie = Spool[Selected](), critiques_of(config.judge), ratings_tie(config.judge)
     most = max(config.sizes)
 
     async def question(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
-        async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
-            return [joint(await ask(pair.inputs())) for pair in pairs]
+        candidates = _candidates(row)
+
+        async def meet(i: int, j: int) -> Verdict:
+            one, other = candidates[i], candidates[j]
+            pair = Contest(row.query, one.response, other.response)
+            return (await Compare(pair, tie=tie).answer(ask)).verdict
 
         if config.budget is not None:
             own = await choose_within(ask, row, config, config.budget)
         else:
-            ratings = await rate_candidates(ask, _candidates(row)[:most], k, config.view)
-            own = Selected(ratings, await choose_among(row, ratings, config, compare))
+            ratings = await rate_candidates(ask, candidates[:most], k, config.view)
+            own = Selected(ratings, await choose_among(row, ratings, config, meet))
         return own, own.ratings
 
     def require(views: frozenset[View]) -> None:
@@ -268,7 +273,7 @@ async def choose_among(
     row: Candidates,
     judgements: Sequence[Judgement],
     config: SelectionConfig,
-    compare: Compare | None = None,
+    meet: Meet | None = None,
 ) -> Chosen:
     """Choose from a row by each tie-break and for each N."""
     rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
@@ -278,7 +283,7 @@ async def choose_among(
     return {
         rule: {
             n: await choose(
-                candidates[:n], judgements[:n], view=config.view, rules=order, compare=compare
+                candidates[:n], judgements[:n], view=config.view, rules=order, meet=meet
             )
             for n in config.sizes
         }
@@ -291,21 +296,22 @@ async def choose_within(
 ) -> Selected:
     """Choose for each N on a budget of its own, with the ratings that the largest N paid for."""
     found = {
-        n: await select_within(
-            _candidates(row)[:n],
-            ask,
+        n: await Choose(
+            tuple(_candidates(row)[:n]),
+            config.view,
+            config.tie_break,
+            critiques_of(config.judge),
+            compares="pairwise" in config.tie_break,
+            tie=ratings_tie(config.judge),
             share=share,
-            critiques=critiques_of(config.judge),
-            view=config.view,
-            rules=config.tie_break,
-            pairwise="pairwise" in config.tie_break,
-        )
+        ).answer(ask)
         for n in config.sizes
     }
+    spent = {n: own.spending for n, own in found.items() if own.spending}
     return Selected(
         found[max(config.sizes)].judgements,
         {CONFIGURED: {n: own.selection for n, own in found.items()}},
-        {n: (own.spending.usage.tokens_out, own.spending.full_tokens) for n, own in found.items()},
+        {n: (own.usage.tokens_out, own.full_tokens) for n, own in spent.items()},
     )
 
 

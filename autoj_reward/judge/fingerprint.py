@@ -10,7 +10,7 @@ from typing import Any
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.judge.generative import criteria_digest
-from autoj_reward.models import ResolvedModel, frequency_penalty, ratings_tie
+from autoj_reward.models import ResolvedModel, frequency_penalty
 from autoj_reward.models.settings import dtype_of
 
 READING = 4
@@ -43,8 +43,6 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         facts["criteria"] = criteria_digest()
     if config.critique and (penalty := frequency_penalty(config)):
         facts["frequency_penalty"] = penalty
-    if (tie := ratings_tie(config)) is not None:
-        facts["ratings_tie"] = tie
     return fingerprint_of(config.model, fmt.name, facts)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -26,29 +24,20 @@ from autoj_reward.models import CRITERIA, frequency_penalty, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.types import (
     DIRECT,
-    PAIRWISE,
     PLANTED,
-    SINGLE,
     JudgeInput,
     Judgement,
     Outcome,
     Reading,
     Usage,
-    Verdict,
-    concurrent_usage,
 )
 
 MIN_MASS = 0.01
 """Least probability on valid labels for a slot to count as an answer."""
-BY_RATINGS = "compared_by_ratings"
-"""The flag of a comparison that was made of two ratings."""
 
 
 class GenerativeJudge:
-    """Judges one input at a time; many at once is the caller's business.
-
-    tie: with a number, two responses are compared by their ratings, and tie at most so far apart.
-    """
+    """Judges one input at a time; many at once is the caller's business."""
 
     def __init__(
         self,
@@ -56,14 +45,11 @@ class GenerativeJudge:
         fmt: JudgeFormat,
         engine: Engine,
         name: str,
-        tie: float | None = None,
     ) -> None:
         self.config = config
         self.format = fmt
         self.engine = engine
         self.name = name
-        self.tie = tie
-        self._alone = Readings(self._asked)
 
     @property
     def views(self) -> frozenset[View]:
@@ -102,21 +88,12 @@ class GenerativeJudge:
         if self.config.criteria and CRITERIA in self.format.context(item.protocol):
             item = with_criteria(item)
         try:
-            judgement = await self._judge(item)
+            judgement = await self._asked(item)
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)
         seen = set(judgement.flags) | set(flags(item, self.format))
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(seen)))
-
-    async def _judge(self, item: JudgeInput) -> Judgement:
-        if item.protocol != PAIRWISE or self.tie is None:
-            return await self._asked(item)
-        alone = (
-            JudgeInput(SINGLE, item.query, (text,), item.sample, True, item.context)
-            for text in item.responses
-        )
-        return by_ratings(await asyncio.gather(*map(self._alone.read, alone)), self.tie)
 
     async def _asked(self, item: JudgeInput) -> Judgement:
         config = self.config
@@ -306,54 +283,3 @@ def criteria_digest() -> str:
     texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
     files = [(CLASSIFIER_FILES / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
     return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]
-
-
-def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
-    """The verdict of the judgements of two responses, each rated alone, for a model
-    whose own comparisons mean nothing.
-
-    A small judge may name the response shown second whatever the two say. Rated alone, each at the
-    slot right after the prompt, the responses have no place to be preferred for.
-
-    The higher expected rating wins; at most `tie` apart, they tie. Where either abstains, so does
-    the verdict, with that one's outcome and reason.
-    """
-    usage = concurrent_usage([judgement.usage for judgement in alone])
-    flags = tuple(sorted({BY_RATINGS, *(flag for judgement in alone for flag in judgement.flags)}))
-    values = [judgement.view("expected") for judgement in alone]
-    for place, (judgement, value) in enumerate(zip(alone, values, strict=True), 1):
-        if value is None:
-            outcome = Outcome.UNPARSABLE if judgement.ok else judgement.outcome
-            reason = f"response {place} has no expected rating: {judgement.reason}"
-            return Judgement(outcome, reason=reason, usage=usage, flags=flags)
-    first, second = (value for value in values if value is not None)
-    verdict = Verdict.FIRST if first > second else Verdict.SECOND
-    if abs(first - second) <= tie:
-        verdict = Verdict.TIE
-    return replace(Judgement.of_verdict(verdict), usage=usage, flags=flags)
-
-
-class Readings:
-    """Ratings of responses alone: one that is under way is read once, whoever asks for it, since
-    both orders of a pair do. It costs the first who asked, and ends with the last who waits."""
-
-    def __init__(self, ask: Callable[[JudgeInput], Coroutine[Any, Any, Judgement]]) -> None:
-        self._ask = ask
-        self._under_way: dict[JudgeInput, asyncio.Task[Judgement]] = {}
-        self._waiting: Counter[JudgeInput] = Counter()
-
-    async def read(self, item: JudgeInput) -> Judgement:
-        """The judgement of one response."""
-        first = item not in self._under_way
-        if first:
-            self._under_way[item] = asyncio.create_task(self._ask(item))
-        task = self._under_way[item]
-        self._waiting[item] += 1
-        try:
-            judgement = await asyncio.shield(task)
-        finally:
-            self._waiting[item] -= 1
-            if not self._waiting[item]:
-                del self._waiting[item], self._under_way[item]
-                task.cancel()
-        return judgement if first else replace(judgement, usage=Usage())

@@ -9,7 +9,7 @@ from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, Thinking
 from autoj_reward.judge.fingerprint import fingerprint, scalar_fingerprint
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.scalar import ScalarReward
-from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
+from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, resolve
 from autoj_reward.models.settings import max_ongoing
 
 
@@ -72,7 +72,7 @@ def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
         return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
     wrapper = format_and_wrapper(config)[1]
     engine = make_engine(config, model, wrapper, fmt.thinking)
-    return GenerativeJudge(config, fmt, engine, name, ratings_tie(config))
+    return GenerativeJudge(config, fmt, engine, name)
 
 
 def judge_name(config: JudgeConfig) -> str:

@@ -32,3 +32,10 @@ class Question(Protocol[T]):
 
     async def answer(self, ask: Ask) -> T:
         """Return the answer. What `ask` raises ends the question."""
+
+
+class OneCall(Question[T], Protocol[T]):
+    """A question that asks once, so that what it will cost is known before."""
+
+    def inputs(self) -> list[JudgeInput]:
+        """Return what the judge is asked."""

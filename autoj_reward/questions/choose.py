@@ -1,63 +1,106 @@
-"""Best-of-N: the highest-rated candidate, and a stated list of rules among equals."""
+"""Best-of-N: all candidates of a query are rated, and one is chosen; within a budget for less."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from autoj_reward.questions.tie_break import highest, knock_out
+from autoj_reward.config import View
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.budget import Race, Spending, Standing
+from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.tie_break import RULES, choose
 from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Selection, Verdict
 
-Compare = Callable[[Sequence[Contest]], Awaitable[list[Comparison]]]
-"""Compares pairs in both orders, as `RewardClient.compare` does."""
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The choice among candidates, and of every candidate its judgement, in order.
 
-async def choose(
-    candidates: Sequence[Candidate],
-    judgements: Sequence[Judgement],
-    *,
-    view: str = "rating",
-    rules: Sequence[str] = ("policy_logprob", "expected_rating", "pairwise", "first"),
-    compare: Compare | None = None,
-    matches: float = math.inf,
-) -> Selection:
-    """Choose among the candidates of one query (paper, section 6.3).
-
-    The best `view` wins. Equals are narrowed rule by rule until one is left:
-    policy_logprob - highest, used only if every tied candidate has one;
-    expected_rating - highest, used only if every tied candidate has one;
-    pairwise - knock-out in index order that only the beaten leave; a match is won if both orders
-        agree. Left out where there is no `compare`: see `RewardClient.compares`. After so many
-        `matches` those who have not met anybody are left with those whom nobody beat;
-    first - lowest index; also the last resort.
-    Judgements that abstain never win unless all do: then the first candidate, rule `all_failed`.
+    comparisons: those that were held to break ties. standings, spending: what became of each
+    candidate on a budget, and what was spent; without a budget none. There an abandoned candidate's
+    judgement has the outcome ABANDONED, or that of its cheap reading if this failed; a copy's is
+    its original's, at no cost and flagged `copied_judgement`.
     """
-    values = [j.view(view) for j in judgements]
-    scored = [i for i, v in enumerate(values) if v is not None]
-    if not scored:
-        return Selection(0, "all_failed")
-    tied = highest(scored, values)
-    if len(tied) == 1:
-        return Selection(tied[0], "only" if len(candidates) == 1 else view)
-    held: list[tuple[int, int, Verdict]] = []
 
-    async def meet(i: int, j: int) -> Verdict:
-        assert compare is not None
-        own, other = candidates[i], candidates[j]
-        [found] = await compare([Contest(own.query, own.response, other.response, own.context)])
-        held.append((i, j, found.verdict))
-        return found.verdict
+    selection: Selection
+    judgements: tuple[Judgement, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    standings: tuple[Standing, ...] = ()
+    spending: Spending | None = None
 
-    left = tied
-    for rule in rules:
-        if rule == "policy_logprob":
-            left = highest(left, [c.policy_logprob for c in candidates])
-        elif rule == "expected_rating":
-            left = highest(left, [j.view("expected") for j in judgements])
-        elif rule == "pairwise" and compare is not None:
-            left = await knock_out(left, meet, matches)
-        elif rule == "first":
-            left = left[:1]
-        if len(left) == 1:
-            return Selection(left[0], rule, tuple(tied), tuple(held))
-    return Selection(left[0], "first", tuple(tied), tuple(held))
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Which of the candidates of one query is best?
+
+    view: the number that ranks. rules: what decides among equals; see `tie_break.choose`.
+    critiques: of each response. compares: whether the judge can compare; tie: as for `Compare`.
+    matches: most comparisons that may be held. share: of full judging's tokens, over 0 and at most
+    1, for a choice on a budget (see `budget`); None: all are judged.
+    """
+
+    candidates: tuple[Candidate, ...]
+    view: View = "rating"
+    rules: Sequence[str] = RULES
+    critiques: int = 1
+    compares: bool = True
+    tie: float | None = None
+    matches: float = math.inf
+    share: float | None = None
+
+    async def answer(self, ask: Ask) -> Choice:
+        """Return the choice and the judgements behind it."""
+        if self.share is not None:
+            return await self._within(ask, self.share)
+        rated = [Rate(one, self.critiques, view=self.view) for one in self.candidates]
+        judgements = await rate_all(rated, ask)
+        held = list[Comparison]()
+
+        async def meet(i: int, j: int) -> Verdict:
+            held.append(await self._compare(i, j).answer(ask))
+            return held[-1].verdict
+
+        selection = await choose(
+            self.candidates,
+            judgements,
+            view=self.view,
+            rules=self.rules,
+            meet=meet if self.compares else None,
+            matches=self.matches,
+        )
+        return Choice(selection, tuple(judgements), tuple(held))
+
+    async def _within(self, ask: Ask, share: float) -> Choice:
+        finals = self.compares and tuple(self.rules[:1]) == ("pairwise",)
+        race = Race(self.candidates, ask, share, self.critiques, self.view, finals)
+        await race.run()
+        found, held = race.judgements(), list[Comparison]()
+        judged = [i for i in race.entrants if i in race.samples]
+
+        async def meet(i: int, j: int) -> Verdict:
+            held.append(await race.compare(self._compare(judged[i], judged[j])))
+            return held[-1].verdict
+
+        chosen = await choose(
+            [self.candidates[i] for i in judged],
+            [found[i] for i in judged],
+            view=self.view,
+            rules=self.rules,
+            meet=meet if self.compares else None,
+            matches=self.matches,
+        )
+        selection = Selection(
+            judged[chosen.index],
+            chosen.rule,
+            tuple(judged[i] for i in chosen.tied),
+            tuple((judged[i], judged[j], verdict) for i, j, verdict in chosen.comparisons),
+        )
+        standings = tuple(race.standings())
+        return Choice(selection, tuple(found), tuple(held), standings, race.spending())
+
+    def _compare(self, i: int, j: int) -> Compare:
+        own, other = self.candidates[i], self.candidates[j]
+        return Compare(Contest(own.query, own.response, other.response, own.context), tie=self.tie)

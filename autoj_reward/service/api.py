@@ -27,9 +27,8 @@ as it does for Ray. See `gateway.py` for token, limits and deadlines.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any, TypeVar, get_type_hints
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -55,8 +54,9 @@ from autoj_reward.errors import (
 from autoj_reward.io.files import as_json
 from autoj_reward.logs import LOG
 from autoj_reward.models.views import resolve_view
-from autoj_reward.questions.aggregate import swap_consistent
-from autoj_reward.questions.choose import choose
+from autoj_reward.questions.choose import Choose
+from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
 from autoj_reward.service.gateway import LINES, Guard, Limits
@@ -102,41 +102,37 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     def answer(body: Any) -> Response:
         return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
 
-    async def rate(candidates: Sequence[Candidate], view: View | None = None) -> list[Judgement]:
-        def refusal(candidate: Candidate) -> Judgement | None:
-            texts = (candidate.query, candidate.response, *candidate.context.values())
-            return _refused(texts, client.backend.judge)
+    async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+        """Ask the client; a text that is unfit for a service costs its own input alone."""
+        found = [_refused(item.untrusted, client.backend.judge) for item in items]
+        fit = [item for item, own in zip(items, found, strict=True) if own is None]
+        rest = iter(await client.judge(fit, view) if fit else ())
+        return [next(rest) if own is None else own for own in found]
 
-        judgements = await _answered(candidates, refusal, partial(client.rate, view=view))
+    def rated(candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated(candidates, judgements)
-        return judgements
 
-    async def compare(pairs: Sequence[Contest], swap: bool = True) -> list[Comparison]:
-        def refusal(pair: Contest) -> Comparison | None:
-            own = _refused((*pair[:3], *pair.context.values()), client.backend.judge)
-            return swap_consistent(own, own if swap else None) if own else None
-
-        found = await _answered(pairs, refusal, partial(client.compare, swap=swap))
+    def compared(found: Sequence[Comparison], pairs: Sequence[Contest]) -> None:
         metrics.compared(found)
         metrics.judged(
             (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
         )
-        return found
 
     @app.post("/v1/score", response_model=bodies.ScoreAnswer)
     async def score(body: bodies.ScoreBody) -> Response:
         require_inputs(len(body.candidates) * client.critiques, "candidates")
-        judgements = await rate(
-            [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
-        )
-        return answer(as_json(bodies.ScoreAnswer(tuple(judgements))))
+        candidates = [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
+        judgements = await rate_all([Rate(one, client.critiques) for one in candidates], ask)
+        rated(candidates, judgements)
+        return answer({"judgements": [own.record() for own in judgements]})
 
     @app.post("/v1/compare", response_model=bodies.CompareAnswer)
     async def compare_pairs(body: bodies.CompareBody) -> Response:
-        asked = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
-        found = await compare(asked, body.swap)
-        return answer(as_json(bodies.CompareAnswer(tuple(found))))
+        pairs = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
+        found = await compare_all([Compare(pair, body.swap, client.tie) for pair in pairs], ask)
+        compared(found, pairs)
+        return answer({"comparisons": [as_json(own) for own in found]})
 
     @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
     async def best_of_n(body: bodies.BestOfNBody) -> Response:
@@ -144,25 +140,33 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or unknown
-        candidates = [
+        candidates = tuple(
             Candidate(body.query, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
-        ]
+        )
         try:
             view = resolve_view(body.view, "choose", client.preferred, await client.views())
         except ConfigError as error:
             raise HTTPException(422, str(error)) from error
-        judgements = await rate(candidates, view)
-        chosen = await choose(
+        question = Choose(
             candidates,
-            judgements,
-            view=view,
-            rules=body.tie_break,
-            compare=compare if client.compares else None,
+            view,
+            body.tie_break,
+            client.critiques,
+            client.compares,
+            client.tie,
             matches=(bodies.MAX_INPUTS - inputs) // 2,
         )
+        choice = await question.answer(ask)
+        rated(candidates, choice.judgements)
+        held = choice.selection.comparisons
+        pairs = [Contest(body.query, body.responses[i], body.responses[j]) for i, j, _ in held]
+        compared(choice.comparisons, pairs)
         return answer(
-            {"selection": as_json(chosen), "judgements": [as_json(j) for j in judgements]}
+            {
+                "selection": as_json(choice.selection),
+                "judgements": [own.record() for own in choice.judgements],
+            }
         )
 
     @app.get("/v1/judge", response_model=bodies.JudgeDescription)
@@ -177,6 +181,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
                     client.max_in_flight,
                     list(client.scale) if client.scale else None,
                     client.backend.distributions,
+                    client.tie,
                 )
             )
         )
@@ -203,17 +208,6 @@ def _refused(texts: Iterable[str], judge: str) -> Judgement | None:
     return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=judge) if reason else None
 
 
-async def _answered(
-    items: Sequence[T],
-    refusal: Callable[[T], R | None],
-    ask: Callable[[list[T]], Awaitable[Sequence[R]]],
-) -> list[R]:
-    """One answer an item, in order: its refusal if it has one, else what `ask` says of it."""
-    found = [refusal(item) for item in items]
-    rest = iter(await ask([i for i, own in zip(items, found, strict=True) if own is None]))
-    return [next(rest) if own is None else own for own in found]
-
-
 class _Lines(StreamingResponse):
     """JSON lines. Their generator is closed however the answer ends, also where a caller hangs up
     that has left lines unread; to notice that is the guard's part."""
@@ -232,7 +226,7 @@ async def _lines(
 ) -> AsyncGenerator[str]:
     def line(index: int, judgement: Judgement) -> str:
         metrics.judged([(judgement, items[index].responses)])
-        return json.dumps({"index": index, "judgement": as_json(judgement)}) + "\n"
+        return json.dumps({"index": index, "judgement": judgement.record()}) + "\n"
 
     asked = []
     for index, item in enumerate(items):

@@ -31,7 +31,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
-from autoj_reward.types import Comparison, Judgement, Selection
+from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
 """Judge inputs of one request: each critique of a candidate, each order of a pair, those that break
@@ -211,7 +211,9 @@ class JudgeDescription:
     judge: the fingerprint. views: the numbers that the judge gives. view: the one that its entry
     names, which is preferred. in_flight: judge inputs that the service takes on at a time; a client
     that sends more waits. scale: lowest and highest rating; null for a scalar model's scores.
-    distributions: where they come from, or why there are none, in words.
+    distributions: where they come from, or why there are none, in words. ratings_tie: with a
+    number, this judge compares by ratings: two responses whose expected ratings right after the
+    prompt are at most so far apart tie; null for one that compares by itself.
     """
 
     judge: str
@@ -220,20 +222,65 @@ class JudgeDescription:
     in_flight: int
     scale: list[float] | None
     distributions: str
+    ratings_tie: float | None
+
+
+Distribution = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RatingAnswer:
+    """A rating; see `types.Reading`. direct: expected rating right after the prompt."""
+
+    value: float | None
+    distribution: Distribution | None
+    expected: float | None
+    outside: float | None
+    forced: bool
+    direct: float | None
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True)
+class JudgementAnswer:
+    """A judgement as `types.Judgement.record` writes it: its readings, and beside them what they
+    say of a rating or a comparison."""
+
+    outcome: Outcome
+    reason: str
+    critique: str
+    rating: RatingAnswer | None
+    verdict: Verdict | None
+    confidence: Distribution | None
+    forced: bool
+    readings: tuple[Reading, ...]
+    usage: Usage
+    judge: str
+    flags: tuple[str, ...]
+    thinking: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonAnswer:
+    """Two responses compared; see `types.Comparison`."""
+
+    verdict: Verdict
+    orders: tuple[JudgementAnswer, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreAnswer:
     """The answer of POST /v1/score: one judgement a candidate, in order."""
 
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[JudgementAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CompareAnswer:
     """The answer of POST /v1/compare: one comparison a pair, in order."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ComparisonAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +288,7 @@ class BestOfNAnswer:
     """The answer of POST /v1/best_of_n: the choice, and one judgement a response, in order."""
 
     selection: Selection
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[JudgementAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

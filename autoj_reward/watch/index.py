@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from autoj_reward.journal.reading import Entry
-from autoj_reward.questions.aggregate import mean_of_critiques
+from autoj_reward.questions.rate import mean_of_critiques
 from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
 from autoj_reward.watch.statistics import (
     VIEWS,

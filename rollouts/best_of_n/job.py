@@ -142,8 +142,7 @@ async def _judge(
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, config.budget is not None)
-            if judgement.verdict is not None:
-                bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
+            bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
 
         await stages.judge_groups(config, groups, journal, cluster, progress, add)

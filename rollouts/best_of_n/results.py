@@ -11,7 +11,7 @@ from typing import Any
 from autoj_reward.conversation import messages_of
 from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.questions.race import Fate, Spending, Standing
+from autoj_reward.questions.budget import Fate, Spending, Standing
 from autoj_reward.types import RATING, Candidate, Judgement, Selection
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")

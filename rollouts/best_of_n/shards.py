@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 SHARDS = "shards"
 KNOWN = {
     *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
-    *("autoj_reward.questions.race", "rollouts.best_of_n.results"),
+    *("autoj_reward.questions.budget", "rollouts.best_of_n.results"),
 }
 """The modules whose classes `groups.pickle` may hold."""
 

@@ -24,8 +24,8 @@ from autoj_reward.journal import Journal, Sampled
 from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
-from autoj_reward.questions.budget import require_cheap_pass, select_within
-from autoj_reward.questions.choose import choose
+from autoj_reward.questions.budget import require_cheap_pass
+from autoj_reward.questions.choose import Choose
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import Asking, BadRow, Candidate, Judgement, Outcome, Usage
 from rollouts.best_of_n.results import GroupResult
@@ -125,28 +125,23 @@ async def judge_groups(
 async def _select(
     config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
-    if config.budget is not None:
-        found = await select_within(
-            candidates,
-            reward.judge,
-            share=config.budget,
-            critiques=config.judge.critiques,
-            view=_view(config),
-            rules=config.tie_break,
-            pairwise=reward.compares,
-        )
-        return GroupResult(
-            row, candidates, found.judgements, found.selection, found.standings, found.spending
-        )
-    judgements = await reward.rate(candidates, view=_view(config))
-    choice = await choose(
+    choice = await Choose(
         candidates,
-        judgements,
-        view=_view(config),
-        rules=config.tie_break,
-        compare=reward.compare if reward.compares else None,
+        _view(config),
+        config.tie_break,
+        reward.critiques,
+        reward.compares,
+        reward.tie,
+        share=config.budget,
+    ).answer(reward.judge)
+    return GroupResult(
+        row,
+        candidates,
+        choice.judgements,
+        choice.selection,
+        choice.standings,
+        choice.spending,
     )
-    return GroupResult(row, candidates, tuple(judgements), choice)
 
 
 def _view(config: BestOfNConfig) -> View:

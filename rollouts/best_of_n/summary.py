@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.io.rows import LeftOut
-from autoj_reward.questions.race import Fate
+from autoj_reward.questions.budget import Fate
 from autoj_reward.types import BadRow, Usage
 from autoj_reward.watch.statistics import (
     NAMES,

@@ -11,7 +11,7 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.critiques import (
     CritiqueCase,
-    grader_input,
+    graded_pair,
     is_exchanged,
     read_cases,
 )
@@ -100,7 +100,8 @@ def test_critiques_and_references_of_files(tmp_path: Path) -> None:
 
 
 def test_the_graders_question_is_the_papers() -> None:
-    item = grader_input(CritiqueCase(1, "How?", "So.", "Code", {}, {}), "good", "bad")
+    pair = graded_pair(CritiqueCase(1, "How?", "So.", "Code", {}, {}), "good", "bad")
+    [item] = pair.inputs(swap=False)
     [message] = render(item, load_format("critique-grader"))
     head, _, rest = message.text.partition("[User's query]\n")
     assert head.startswith("You are a helpful and precise assistant for checking the quality of")

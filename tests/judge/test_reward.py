@@ -17,7 +17,8 @@ from autoj_reward.judge.fingerprint import fingerprint
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import ResolvedModel
-from autoj_reward.questions.aggregate import mean_of_critiques, swap_consistent
+from autoj_reward.questions.compare import swap_consistent
+from autoj_reward.questions.rate import mean_of_critiques
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import (
     Comparison,

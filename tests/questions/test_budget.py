@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import BestOfNConfig, JudgeConfig, load_config
+from autoj_reward.config import BestOfNConfig, JudgeConfig, View, load_config
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.questions.bounds import Bound, slot_variance, spread_of_means
-from autoj_reward.questions.budget import Budgeted, select_within
-from autoj_reward.questions.race import Fate
+from autoj_reward.questions.budget import Fate, Spending
+from autoj_reward.questions.choose import Choice, Choose
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Usage, Verdict
 from tests.judgements import compared, rated
 from tests.rollouts.test_job import Job, judged, read
@@ -48,7 +48,7 @@ class Judge:
         self.wins = wins or {}
         self.asked: list[JudgeInput] = []
 
-    async def ask(self, items: Sequence[JudgeInput]) -> list[Judgement]:
+    async def ask(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         self.asked += items
         return [self.answer(item) for item in items]
 
@@ -61,8 +61,10 @@ class Judge:
             return number(self.cheap[own], Usage(9, 0, 1))
         return number(self.full[own][item.sample], Usage(9, 0, self.lengths[own]))
 
-    def within(self, share: float, **options: Any) -> Budgeted:
-        found = asyncio.run(select_within(self.candidates, self.ask, share=share, **options))
+    def within(self, share: float, **options: Any) -> Choice:
+        options = {"compares": False} | options
+        question = Choose(tuple(self.candidates), share=share, **options)
+        found = asyncio.run(question.answer(self.ask))
         assert len(self.asked) == len(set(self.asked))
         return found
 
@@ -73,6 +75,11 @@ class Judge:
             for i in self.asked
             if i.protocol == "single" and not i.direct
         ]
+
+
+def spent(choice: Choice) -> Spending:
+    assert choice.spending is not None
+    return choice.spending
 
 
 def number(value: Score, usage: Usage) -> Judgement:
@@ -176,10 +183,10 @@ def test_the_most_promising_are_judged_first_in_halving_waves() -> None:
         "after the cheap reading: the budget was used up",
     )
     assert gone.usage == Usage(9, 0, 1) and found.standings[0].cheap == 1
-    spent = found.spending
-    assert (spent.readings, spent.asked, spent.skipped) == (8, 3, 5)
-    assert (spent.cheap.tokens_out, spent.critiques.tokens_out) == (8, 150)
-    assert spent.full_tokens == 400
+    cost = spent(found)
+    assert (cost.readings, cost.asked, cost.skipped) == (8, 3, 5)
+    assert (cost.cheap.tokens_out, cost.critiques.tokens_out) == (8, 150)
+    assert cost.full_tokens == 400
     assert found.judgements[5].view("direct") == 6  # the cheap reading stays with the critique
 
 
@@ -224,7 +231,7 @@ def test_what_was_never_written_costs_nothing() -> None:
     found = judge.within(0.1)
     assert found.selection.index == 2 and judge.critiques() == [(0, 0), (1, 0), (2, 0)]
     assert [j.outcome for j in found.judgements[:3]] == ["unavailable", "unavailable", "ok"]
-    assert found.spending.full_tokens == 16 * LENGTH
+    assert spent(found).full_tokens == 16 * LENGTH
     # A critique that was written without a rating costs, but one candidate must get one.
     judge = Judge([float(16 - n) for n in range(16)], once([None, None, *[5] * 14]))
     assert judge.within(0.1).selection.index == 2
@@ -258,14 +265,14 @@ WINS = {(f"response {a}", f"response {b}"): SECOND if b > a else FIRST
 
 def test_finalists_meet_where_pairwise_comes_first() -> None:
     judge = Judge([6] * 8, once([7] * 8), wins=WINS)
-    found = judge.within(0.9, rules=("pairwise", "first"), pairwise=True)
+    found = judge.within(0.9, rules=("pairwise", "first"), compares=True)
     # 7.2 critiques, a quarter kept: 5.4 less the readings' 0.16. Then 7.2 - 0.16 - 5 allows 2.
-    assert len(judge.critiques()) == 5 and found.spending.orders == 2
+    assert len(judge.critiques()) == 5 and spent(found).orders == 2
     assert found.selection.comparisons[0] == (0, 1, SECOND)
     assert {verdict for *_, verdict in found.selection.comparisons[1:]} == {Verdict.FAILED}
     assert found.selection.rule == "first"
     judge = Judge([6] * 8, once([7] * 8), wins=WINS)
-    assert judge.within(0.9, rules=("first",), pairwise=True).spending.orders == 0
+    assert spent(judge.within(0.9, rules=("first",), compares=True)).orders == 0
 
 
 def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
@@ -276,7 +283,7 @@ def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
     assert repeated == {0, 1}
     # 2.24 critiques: half of them would leave one candidate alone, so a second one comes in.
     judge = Judge([8, 8, 2, 1], close, lengths=[1000] * 4)
-    assert judge.within(0.14, critiques=4).spending.asked == 2
+    assert spent(judge.within(0.14, critiques=4)).asked == 2
     clear = [[30] * 4, [7] * 4, [2] * 4, [1] * 4]
     judge = Judge([8, 8, 2, 1], clear)
     judge.within(0.9, critiques=4)
@@ -286,8 +293,8 @@ def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
 def test_the_whole_budget_counts_the_very_same_text_once() -> None:
     judge = Judge([1, 1, 3], once([1, 1, 3]))
     judge.candidates[1] = judge.candidates[0]
-    found = asyncio.run(select_within(judge.candidates, judge.ask, share=1.0))
-    assert (found.spending.asked, found.spending.full_tokens) == (2, 2 * LENGTH)
+    found = judge.within(1.0)
+    assert (spent(found).asked, spent(found).full_tokens) == (2, 2 * LENGTH)
 
 
 scores = st.none() | st.floats(1, 10)
@@ -309,14 +316,14 @@ def test_what_always_holds(
 ) -> None:
     k, rows = table
     judge = Judge([c for c, _, _ in rows], [f for _, f, _ in rows], [n for _, _, n in rows])
-    found = judge.within(share, critiques=k, view=view, pairwise=False)
+    found = judge.within(share, critiques=k, view=view, compares=False)
     full = k * len(rows)
     fates = [standing.fate for standing in found.standings]
     # Never more critiques than the share of all, unless those so far gave no value.
     values = [rows[i][1][sample] for i, sample in judge.critiques()]
     allowed = math.floor(share * full + 1e-9)
     assert 1 <= len(values) <= allowed or values[:-1] == [None] * (len(values) - 1)
-    assert found.spending.asked == len(judge.critiques()) == full - found.spending.skipped
+    assert spent(found).asked == len(judge.critiques()) == full - spent(found).skipped
     # Everybody was judged or abandoned, and it says why.
     assert len(fates) == len(rows) == len(found.judgements)
     judged_in_full = {i for i, _ in judge.critiques()}
@@ -330,7 +337,7 @@ def test_what_always_holds(
     rated = any(judgement.ok for judgement in found.judgements)
     assert found.judgements[found.selection.index].ok == rated
     # What was spent is what was asked.
-    assert sum(j.usage.tokens_out for j in found.judgements) == found.spending.usage.tokens_out
+    assert sum(j.usage.tokens_out for j in found.judgements) == spent(found).usage.tokens_out
 
 
 @given(
@@ -339,7 +346,7 @@ def test_what_always_holds(
 )
 def test_tokens_stay_within_the_budget(rows: list[tuple[float, float]], share: float) -> None:
     judge = Judge([c for c, _ in rows], once([f for _, f in rows]))
-    spending = judge.within(share).spending
+    spending = spent(judge.within(share))
     assert spending.usage.tokens_out <= share * LENGTH * len(rows) + 1e-6 or spending.asked == 1
 
 
@@ -351,7 +358,7 @@ def test_the_whole_budget_is_full_judging(
     judge = Judge([c for c, _, _ in rows], [f for _, f, _ in rows])
     found = judge.within(1.0, critiques=k)
     assert not any(item.direct for item in judge.asked)
-    assert found.spending.skipped == 0 and {s.fate for s in found.standings} == {Fate.JUDGED}
+    assert spent(found).skipped == 0 and {s.fate for s in found.standings} == {Fate.JUDGED}
     means = [[v for v in own if v is not None] for _, own, _ in rows]
     best = max((math.fsum(own) / len(own) for own in means if own), default=None)
     value = found.judgements[found.selection.index].view("rating")
@@ -461,7 +468,7 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
         config = load_config(BestOfNConfig, cut.config)
         async with open_judge(config.judge, journal=journal) as reward:
 
-            async def ask(items: Sequence[JudgeInput]) -> list[Judgement]:
+            async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
                 nonlocal count
                 answers = await reward.judge(items[:count])
                 count -= len(answers)
@@ -469,9 +476,9 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
                     raise KeyboardInterrupt
                 return answers
 
-            candidates = [Candidate("q1", r) for r in ROWS[0]["responses"]]
+            candidates = tuple(Candidate("q1", r) for r in ROWS[0]["responses"])
             with pytest.raises(KeyboardInterrupt):
-                await select_within(candidates, ask, share=0.65, pairwise=True)
+                await Choose(candidates, share=0.65).answer(ask)
         journal.close()
 
     asyncio.run(some(10))

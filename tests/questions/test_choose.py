@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoj_reward.questions.choose import choose
+from autoj_reward.questions.tie_break import choose
 from autoj_reward.types import (
     Candidate,
-    Comparison,
-    Contest,
     Judgement,
     Outcome,
     Selection,
@@ -41,11 +39,11 @@ async def chosen(
     each = logprobs or [None] * len(judgements)
     candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(each)]
 
-    async def compare(pairs: Sequence[Contest]) -> list[Comparison]:
+    async def meet(i: int, j: int) -> Verdict:
         assert games is not None, "no match was expected"
-        return [Comparison(games[int(i), int(j)], ()) for _, i, j, _ in pairs]
+        return games[i, j]
 
-    return await choose(candidates, judgements, **{"compare": compare} | options)
+    return await choose(candidates, judgements, **{"meet": meet} | options)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ async def chosen(
         pytest.param([(7, 6.1), (7, None)], {"rules": ()}, 0, "first", (0, 1), id="last resort"),
         pytest.param(
             [(7, None), (7, None)],
-            {"compare": None},
+            {"meet": None},
             0,
             "first",
             (0, 1),

@@ -18,7 +18,7 @@ from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
 from autoj_reward.io.rows import LeftOut, QueryRow
-from autoj_reward.questions.race import Fate, Standing
+from autoj_reward.questions.budget import Fate, Standing
 from autoj_reward.types import BadRow, Candidate, Judgement, Outcome, Selection, Verdict
 from rollouts.best_of_n.report import Gathered, reason_in_words, render_report
 from rollouts.best_of_n.results import GroupResult

@@ -18,7 +18,7 @@ from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import OutputError
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.questions.race import Fate, Spending, Standing
+from autoj_reward.questions.budget import Fate, Spending, Standing
 from autoj_reward.types import (
     BadRow,
     Candidate,

@@ -1,22 +1,29 @@
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from autoj_reward.cli.judging import verdict_fields
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.fingerprint import fingerprint
-from autoj_reward.judge.generative import BY_RATINGS, GenerativeJudge
+from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
-from autoj_reward.questions.aggregate import swap_consistent
-from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
-from tests.judgements import asked
+from autoj_reward.questions.compare import BY_RATINGS, Compare
+from autoj_reward.types import (
+    Comparison,
+    Contest,
+    JudgeInput,
+    Judgement,
+    Outcome,
+    Usage,
+    Verdict,
+)
 
 
 class Reader(Engine):
@@ -59,13 +66,19 @@ RATINGS: dict[str, dict[str, float] | None] = {
 }
 
 
-async def compared(first: str, second: str, tie: float | None = 0.05) -> Any:
-    judge = GenerativeJudge(
-        JudgeConfig(kind="fake"), load_format("autoj-en"), Reader(RATINGS), "judge-1", tie
+def judge() -> GenerativeJudge:
+    return GenerativeJudge(
+        JudgeConfig(kind="fake"), load_format("autoj-en"), Reader(RATINGS), "judge-1"
     )
-    forward = await judge.judge(JudgeInput("pairwise", "Why?", (first, second)))
-    backward = await judge.judge(JudgeInput("pairwise", "Why?", (second, first)))
-    return swap_consistent(forward, backward)
+
+
+async def compared(first: str, second: str, tie: float = 0.05) -> Comparison:
+    own = judge()
+
+    async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+        return [await own.judge(item) for item in items]
+
+    return await Compare(Contest("Why?", first, second), tie=tie).answer(ask)
 
 
 @pytest.mark.parametrize(
@@ -84,70 +97,26 @@ async def test_the_higher_expected_rating_wins_in_both_orders(
     assert found.verdict is verdict
     assert [order.flags for order in found.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
     # Two reads each: the half point beside the likeliest number is told apart.
-    assert found.orders[0].usage.tokens_in == 2 * 9 * len({first, second})
+    assert found.orders[0].usage.tokens_in == 2 * 9 * 2
     assert verdict_fields(found)["rule"] == "ratings"
 
 
-class Counting(Reader):
-    """Answers once so many readings are under way; counts them all."""
+async def test_each_response_is_read_once_for_both_orders() -> None:
+    asked: list[JudgeInput] = []
 
-    def __init__(self, together: int) -> None:
-        super().__init__(RATINGS)
-        self.asked = asyncio.Semaphore(0)
-        self.cancelled = asyncio.Semaphore(0)
-        self.count = 0
-        self.together = asyncio.Barrier(together)
+    async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+        asked.extend(items)
+        return [await judge().judge(item) for item in items]
 
-    async def label_probs(self, *args: Any, **kwargs: Any) -> LabelProbs | None:
-        self.count += 1
-        self.asked.release()
-        try:
-            await self.together.wait()
-        except asyncio.CancelledError:
-            self.cancelled.release()
-            raise
-        return await super().label_probs(*args, **kwargs)
-
-
-async def test_both_orders_read_each_response_once_and_at_the_same_time() -> None:
-    engine = Counting(2)
-    judge = GenerativeJudge(
-        JudgeConfig(kind="fake"), load_format("autoj-en"), engine, "judge-1", 0.05
-    )
-    pair = ("good answer", "poor answer")
-    forward, backward = await asyncio.gather(
-        judge.judge(asked("Why?", pair)), judge.judge(asked("Why?", pair[::-1]))
-    )
-    assert (forward.verdict, backward.verdict) == (Verdict.FIRST, Verdict.SECOND)
-    assert engine.count == 4
-    assert (forward.usage + backward.usage).tokens_in == 36
-
-
-async def test_a_reading_ends_with_the_last_who_waits_for_it() -> None:
-    engine = Counting(3)
-    judge = GenerativeJudge(
-        JudgeConfig(kind="fake"), load_format("autoj-en"), engine, "judge-1", 0.05
-    )
-    pair = ("good answer", "poor answer")
-    orders = [
-        asyncio.create_task(judge.judge(asked("Why?", order))) for order in (pair, pair[::-1])
+    question = Compare(Contest("Why?", "good answer", "poor answer"), tie=0.05)
+    found = await question.answer(ask)
+    assert [(item.protocol, item.responses, item.direct) for item in asked] == [
+        ("single", ("good answer",), True),
+        ("single", ("poor answer",), True),
     ]
-    await engine.asked.acquire()
-    await engine.asked.acquire()
-    orders[0].cancel()
-    await asyncio.wait(orders, timeout=0.01)
-    assert engine.cancelled.locked() and not orders[1].done()
-    orders[1].cancel()
-    await engine.cancelled.acquire()
-    await engine.cancelled.acquire()
-    again = asyncio.create_task(judge.judge(asked("Why?", pair)))
-    await engine.asked.acquire()
-    await engine.asked.acquire()
-    await engine.together.wait()
-    await engine.asked.acquire()
-    await engine.asked.acquire()
-    await engine.together.wait()
-    assert (await again).verdict is Verdict.FIRST
+    assert [order.verdict for order in found.orders] == [Verdict.FIRST, Verdict.SECOND]
+    assert sum(order.usage.tokens_in for order in found.orders) == 36
+    assert found.orders[0].judge == "judge-1"
 
 
 @pytest.mark.parametrize("bad", ["mute answer", "refused answer"])
@@ -158,20 +127,13 @@ async def test_a_response_without_a_rating_leaves_no_verdict(bad: str) -> None:
     assert found.orders[0].reason
 
 
-def test_the_default_judge_compares_by_ratings_and_says_so_in_its_name() -> None:
+def test_the_default_judge_compares_by_ratings() -> None:
     tie = known_models()["default"].ratings_tie
     assert tie is not None and 0 < tie < 1
     assert ratings_tie(JudgeConfig()) == tie
     # A stand-in or another service of that name is another model.
     assert ratings_tie(JudgeConfig(kind="fake")) is None
     assert ratings_tie(JudgeConfig(model="GAIR/autoj-13b")) is None
-    same = ResolvedModel("folder", "identity", "cpu")
-    names = {
-        fingerprint(JudgeConfig(model=model), load_format("autoj-en"), "chat", same)
-        .rpartition(":")[2]
-        for model in ("default", "smollm2-135m-instruct")
-    }  # fmt: skip
-    assert len(names) == 2
 
 
 def test_the_default_judge_has_a_frequency_penalty_that_its_name_says() -> None:

@@ -1,20 +1,71 @@
-"""Several judgements into one: k sampled critiques of a response, two orders of a pair."""
+"""Rating a response: the mean of k critiques, or the expected rating right after the prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
+from autoj_reward.config import View
+from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
     PLANTED,
-    Comparison,
+    SINGLE,
+    Candidate,
+    JudgeInput,
     Judgement,
-    Outcome,
     Reading,
-    Verdict,
     concurrent_usage,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How good is a response?
+
+    critiques: k critiques, whose mean is the answer. direct: read only the rating slot right after
+    the prompt, a token or two in place of a critique. view: the number that is needed; a judgement
+    that lacks it abstains as `no_number`.
+    """
+
+    candidate: Candidate
+    critiques: int = 1
+    direct: bool = False
+    view: View | None = None
+
+    def inputs(self) -> list[JudgeInput]:
+        """Return what a judge is asked first."""
+        own, samples = self.candidate, 1 if self.direct else self.critiques
+        return [
+            JudgeInput(SINGLE, own.query, (own.response,), sample, self.direct, own.context)
+            for sample in range(samples)
+        ]
+
+    async def answer(self, ask: Ask) -> Judgement:
+        """Return the one judgement of the response."""
+        [judgement] = await rate_all([self], ask)
+        return judgement
+
+
+async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:
+    """Answer several questions in one call, or two where ratings right after the prompt are
+    missing. All must want the same view."""
+    if not questions:
+        return []
+    view = questions[0].view
+    inputs = [question.inputs() for question in questions]
+    answers = iter(await ask([item for own in inputs for item in own], view))
+    found = [mean_of_critiques([next(answers) for _ in own]) for own in inputs]
+    if view is None:
+        return found
+    if view == "direct":
+        lacking = [
+            n for n, own in enumerate(found) if own.rating is not None and own.direct is None
+        ]
+        missing = [replace(questions[n], direct=True, view=None) for n in lacking]
+        for n, read in zip(lacking, await rate_all(missing, ask), strict=True):
+            found[n] = found[n].with_direct(read)
+    return [judgement.with_number(view) for judgement in found]
 
 
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
@@ -69,22 +120,3 @@ def _mean_distribution(readings: Sequence[Reading]) -> tuple[tuple[str, float], 
     tables = [dict(own.distribution or ()) for own in readings]
     labels = sorted({label for table in tables for label in table}, key=float)
     return tuple((label, fmean(t.get(label, 0.0) for t in tables)) for label in labels)
-
-
-def swap_consistent(forward: Judgement, backward: Judgement | None) -> Comparison:
-    """Join the judgements of (first, second) and (second, first).
-
-    Both must name the same response, or both say tie; otherwise the comparison is INCONSISTENT,
-    which is neither a tie nor a failure. FAILED when either order has no verdict.
-    backward None: only one order was asked for, and it decides alone.
-    """
-    orders = (forward,) if backward is None else (forward, backward)
-    failed = [o for o in orders if o.outcome is not Outcome.OK or o.verdict is None]
-    if failed:
-        return Comparison(Verdict.FAILED, orders, "; ".join(o.why for o in failed))
-    verdicts = {
-        o.verdict if k == 0 else o.verdict.swapped() for k, o in enumerate(orders) if o.verdict
-    }
-    if len(verdicts) == 1:
-        return Comparison(verdicts.pop(), orders)
-    return Comparison(Verdict.INCONSISTENT, orders, "the two orders disagree")
