@@ -16,6 +16,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.service.gateway import Limits
@@ -69,7 +70,9 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scripted(**script: object) -> LocalBackend:
-    return LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script))))
+    return LocalBackend(
+        JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
+    )
 
 
 @pytest.mark.usefixtures("jumping")

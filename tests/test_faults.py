@@ -23,6 +23,7 @@ from autoj_reward.config import JudgeConfig, ReplicaConfig, ServiceConfig
 from autoj_reward.errors import ConfigError, EngineError, JournalError
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.types import Candidate, Judgement, Outcome
@@ -312,7 +313,7 @@ LONG = [Candidate("q", random.Random(n).randbytes(5000).hex()) for n in range(3)
 async def test_a_full_disk_stops_a_job_and_what_was_stored_stays(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
-    backend = LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake"))))
+    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
     before = await RewardClient(backend, journal=journal).rate(LONG[:1])
     journal.close()
     journal = full(path)
@@ -333,7 +334,7 @@ async def test_a_service_with_a_full_disk_refuses_until_there_is_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = full(tmp_path / "j.sqlite")
-    backend = LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake"))))
+    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
     app = make_app(RewardClient(backend, journal=journal), "secret")
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app.guard),

@@ -12,6 +12,7 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import GC_THRESHOLD, relaxed_gc
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
@@ -55,7 +56,7 @@ def test_it_looks_seldom_and_afterwards_as_before() -> None:
 
 
 async def test_a_request_leaves_nothing_for_it_to_find() -> None:
-    backend = LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake"))))
+    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
     app = make_app(RewardClient(backend), TOKEN).guard
     assert await asked(app, "first") == 200
     gc.collect()

@@ -23,6 +23,7 @@ from autoj_reward.cli.main import (
     calling,
     command,
 )
+from autoj_reward.models.spec import judge_spec
 
 if TYPE_CHECKING:
     from autoj_reward.config import JudgeConfig, View
@@ -150,7 +151,6 @@ def _judge(
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, to_json, write_json
     from autoj_reward.io.rows import join_fields, look_through
-    from autoj_reward.judge.make import judge_name
 
     total = 0
     outcomes: Counter[str] = Counter()
@@ -161,7 +161,7 @@ def _judge(
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
-    with judged_by(judge_name(judge), result, result, total), filling(output) as file:
+    with judged_by(judge_spec(judge).name, result, result, total), filling(output) as file:
 
         def done(row: TextRow, found: T) -> None:
             added = fields(found)

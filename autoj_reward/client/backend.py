@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import View
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement
@@ -50,7 +51,7 @@ class Backend(Protocol):
     async def check(self) -> int:
         """How many replicas could judge now. EngineUnavailable if none could."""
 
-    async def update(self, config: JudgeConfig) -> None:
+    async def update(self, spec: JudgeSpec) -> None:
         """Put another judge in the place of this one. What is under way is finished or asked
         again; on return every new call goes to the new judge."""
 
@@ -99,8 +100,8 @@ class LocalBackend(Backend):
         await self._replica.check()
         return 1
 
-    async def update(self, config: JudgeConfig) -> None:
-        new, old = JudgeReplica(make_judge(config)), self._replica
+    async def update(self, spec: JudgeSpec) -> None:
+        new, old = JudgeReplica(make_judge(spec)), self._replica
         await new.start()
         self._replica, self.judge = new, new.judge_name
         if not self._under_way[old]:

@@ -14,8 +14,8 @@ from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import JudgeInput, Judgement, Outcome
@@ -26,7 +26,7 @@ FIRST = 32
 
 @asynccontextmanager
 async def judging(
-    config: JudgeConfig,
+    judge: JudgeConfig | JudgeSpec,
     journal: Journal,
     total: int | None,
     label: str = "judging",
@@ -38,7 +38,7 @@ async def judging(
         def progress(_judgement: Judgement, _reused: bool) -> None:
             bar.update()
 
-        opened = open_judge(config, journal=journal, progress=progress, require=require)
+        opened = open_judge(judge, journal=journal, progress=progress, require=require)
         async with opened as reward:
             yield reward
 
@@ -61,7 +61,7 @@ async def asking(
     Raises ConfigError before anything is judged if the judge cannot give it. require: replaces that
     check; called with the views that the judge gives, as `RewardClient` calls it.
     """
-    said, name = label or f"judging: {config.model}", judge_name(config)
+    said, spec = label or f"judging: {config.model}", judge_spec(config)
     given = partial(resolve_view, view, "choose", None) if view else no_requirement
     starting = asyncio.Lock()
     opened = list[tuple[RewardClient, FirstJudgements]]()
@@ -71,11 +71,11 @@ async def asking(
         async def ask(items: Sequence[JudgeInput], wanted: View | None = view) -> list[Judgement]:
             async with starting:
                 if not opened:
-                    on_record = journal.get(name, items)
+                    on_record = journal.get(spec.name, items)
                     kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
                     if kept >= set(items):
                         return [on_record[item] for item in items]
-                    judge = judging(config, journal, total, said, require or given)
+                    judge = judging(spec, journal, total, said, require or given)
                     reward = await stack.enter_async_context(judge)
                     opened.append((reward, FirstJudgements(reward, view)))
             reward, first = opened[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import View
 from autoj_reward.config.urls import BaseUrl, parse_base_url
 from autoj_reward.errors import (
     ConfigError,
@@ -24,8 +24,19 @@ from autoj_reward.errors import (
 from autoj_reward.formats.render import require_unicode
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import judgement_of
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS
-from autoj_reward.types import SINGLE, JudgeInput, Judgement, Outcome, Reading
+from autoj_reward.types import (
+    DIRECT,
+    PAIRWISE,
+    RATING,
+    SINGLE,
+    VERDICT,
+    JudgeInput,
+    Judgement,
+    Outcome,
+    Reading,
+)
 
 JUDGE_HEADER = "x-autoj-judge"
 """In every answer of a service: the fingerprint of the judge that it asks now."""
@@ -37,6 +48,10 @@ PASSING = (408, 429)
 """Statuses that pass, beside every 5xx but 500, the service's own fault."""
 ROUNDED = 1e-3
 """By how much the probabilities of a distribution may add up to more than 1."""
+SLOTS = {SINGLE: RATING, PAIRWISE: VERDICT}
+"""The slot that an OK judgement must have, of the protocols that every judge has."""
+RATED = (RATING, DIRECT)
+"""Slots whose numbers are on the scale."""
 NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What reading a line raises that holds no judgement."""
 
@@ -208,7 +223,7 @@ class HttpBackend:
             raise EngineUnavailable(f"{self.address}: not ready: HTTP {status}")
         return 1
 
-    async def update(self, config: JudgeConfig) -> None:
+    async def update(self, spec: JudgeSpec) -> None:
         raise ConfigError(f"the judge of {self.address} is updated there")
 
     async def close(self) -> None:
@@ -263,11 +278,11 @@ def _require_sound(
     judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
 ) -> None:
     """Raise ValueError for a judgement whose numbers cannot be what they claim to be."""
-    if (
-        judgement.ok
-        and (judgement.rating if item.protocol == SINGLE else judgement.verdict) is None
-    ):
-        raise ValueError("it is ok and says nothing")
+    wanted = SLOTS.get(item.protocol)
+    if judgement.ok and wanted and judgement.reading(wanted) is None:
+        raise ValueError(f"it is ok and says nothing of the {wanted}")
+    if judgement.ok and item.protocol == SINGLE and judgement.rating is None:
+        raise ValueError("its rating is no number")
     if not isinstance(judgement.critique, str) or not isinstance(judgement.reason, str):
         raise ValueError("its texts are none")
     for reading in judgement.readings:
@@ -278,7 +293,7 @@ def _require_sound_reading(reading: Reading, scale: tuple[float, float] | None) 
     if not isinstance(reading.slot, str) or not isinstance(reading.label, str):
         raise ValueError("its names are none")
     _require_shares([share for _, share in reading.distribution or ()])
-    low, high = scale or (-math.inf, math.inf)
+    low, high = (scale if reading.slot in RATED else None) or (-math.inf, math.inf)
     for name, found in (("value", reading.value), ("expected", reading.expected)):
         if found is None:
             continue

@@ -16,9 +16,8 @@ from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
-from autoj_reward.models import compares, critiques_of, format_of, ratings_tie, scale_of
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.models.views import entry_view
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def client_of(
-    config: JudgeConfig,
+    spec: JudgeSpec,
     backend: Backend,
     max_in_flight: int,
     journal: Journal | None = None,
@@ -37,21 +36,21 @@ def client_of(
     return RewardClient(
         backend,
         journal=journal,
-        critiques=critiques_of(config),
-        compares=compares(config),
+        critiques=spec.critiques,
+        compares=spec.compares,
         max_in_flight=max_in_flight,
-        deadline_s=config.serve.deadline_s,
+        deadline_s=spec.config.serve.deadline_s,
         progress=progress,
         require=require,
-        preferred=entry_view(config),
-        scale=scale_of(config),
-        tie=ratings_tie(config),
+        preferred=spec.preferred,
+        scale=spec.scale,
+        tie=spec.ratings_tie,
     )
 
 
 @asynccontextmanager
 async def open_judge(
-    config: JudgeConfig,
+    judge: JudgeConfig | JudgeSpec,
     *,
     journal: Journal | None = None,
     progress: Progress | None = None,
@@ -59,7 +58,7 @@ async def open_judge(
     cluster: Cluster | None = None,
     gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
-    """A client of the judge that the config describes; what was started stops at the end.
+    """A client of the judge that a config describes; what was started stops at the end.
 
     require: as for `RewardClient`. cluster: where to put replicas; by default one of its own, gone
     at the end. gpus: what the Ray of its own sees, as CUDA_VISIBLE_DEVICES has it.
@@ -67,13 +66,14 @@ async def open_judge(
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
-    if not config.on_replicas:
-        replica = JudgeReplica(make_judge(config))
+    spec = judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
+    if not spec.config.on_replicas:
+        replica = JudgeReplica(make_judge(spec))
         await replica.start()
         backend = LocalBackend(replica)
         try:
-            room = max_ongoing(config, 0)
-            async with client_of(config, backend, room, journal, progress, require) as client:
+            room = max_ongoing(spec.config, 0)
+            async with client_of(spec, backend, room, journal, progress, require) as client:
                 yield client
         finally:
             await backend.close()
@@ -83,9 +83,9 @@ async def open_judge(
 
     where = cluster or Cluster(gpus)
     try:
-        replicas = where.deploy_judge(config)
+        replicas = where.deploy_judge(spec)
         room = replicas.max_ongoing * replicas.replicas
-        async with client_of(config, replicas, room, journal, progress, require) as client:
+        async with client_of(spec, replicas, room, journal, progress, require) as client:
             yield client
     finally:
         where.remove("judge") if cluster else where.close()
@@ -112,15 +112,16 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        told, own = backend.told, scale_of(judge)
+        told, spec = backend.told, judge_spec(judge)
+        own = spec.scale
         if told.scale and own and told.scale != own:
             raise ConfigError(
                 f"the judge of {backend.address} rates from {told.scale[0]:g} to "
-                f"{told.scale[1]:g}, and judge.format {format_of(judge).name} from {own[0]:g} to "
+                f"{told.scale[1]:g}, and judge.format {spec.format.name} from {own[0]:g} to "
                 f"{own[1]:g}: name the service's format in judge.format"
             )
         room = judge.serve.max_ongoing or told.in_flight or max_ongoing(judge, 0)
-        async with client_of(judge, backend, room, journal) as client:
+        async with client_of(spec, backend, room, journal) as client:
             client.preferred, client.tie = told.preferred, told.tie
             yield client
     finally:

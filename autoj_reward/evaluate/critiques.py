@@ -36,8 +36,8 @@ from autoj_reward.formats.schema import load_format, parse_comparison
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models import ratings_tie
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.rate import Rate
@@ -207,7 +207,7 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
             size=lambda match: len(question.inputs()) if (question := match.question(tie)) else 0,
         )
         cost = {"judge": judge.fields(), "grader": grader.fields()}
-        return {"grader": judge_name(config.grader), "cost": cost}
+        return {"grader": judge_spec(config.grader).name, "cost": cost}
 
     return answer
 

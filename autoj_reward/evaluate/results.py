@@ -17,7 +17,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
-from autoj_reward.judge.make import judge_name
+from autoj_reward.models.spec import judge_spec
 
 ROWS = ".rows.jsonl"
 """Ending of the file of judged rows beside a result."""
@@ -33,7 +33,7 @@ def path_beside(result: str, ending: str) -> Path:
 
 def answerer_name(judge: JudgeConfig | str) -> str:
     """Return the full name of a judge, or the file that its answers come from."""
-    return judge if isinstance(judge, str) else judge_name(judge)
+    return judge if isinstance(judge, str) else judge_spec(judge).name
 
 
 def write_result(

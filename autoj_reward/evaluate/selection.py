@@ -42,8 +42,8 @@ from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models import critiques_of, format_of, ratings_tie
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import require_cheap_pass
@@ -142,7 +142,7 @@ def eval_r(
         else:
             grader = _grade(items, checked, files.journal, done)
         cost = {"judge": judge.fields(), "grader": grader.fields()}
-        return {"grader": grades or judge_name(checked.grader), "cost": cost}
+        return {"grader": grades or judge_spec(checked.grader).name, "cost": cost}
 
     def keep(item: SelectedRow, given: Scores) -> GradedRow:
         row, own = item

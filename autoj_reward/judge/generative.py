@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -273,13 +272,3 @@ def criteria_of(query: str) -> str:
 
     [found] = shipped_classifier().classify([query])
     return criteria_text(load_scenarios()[found.scenario])
-
-
-@lru_cache
-def criteria_digest() -> str:
-    """Names the classifier and every criterion: with others it may be another judgement."""
-    from autoj_reward.models.scenarios import CLASSIFIER_FILES
-
-    texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
-    files = [(CLASSIFIER_FILES / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
-    return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
-from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, Thinking
-from autoj_reward.judge.fingerprint import fingerprint, scalar_fingerprint
+from autoj_reward.formats.schema import ScalarFormat, Thinking
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.scalar import ScalarReward
-from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, resolve
+from autoj_reward.models import ResolvedModel
 from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.spec import JudgeSpec
 
 
 def make_engine(
@@ -64,23 +64,11 @@ def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Sco
     return FakeScorer(config)
 
 
-def make_judge(config: JudgeConfig) -> GenerativeJudge | ScalarReward:
-    """The judge that a config names, its engine not yet started."""
-    fmt, model = format_of(config), resolve(config)
-    name = _name(config, fmt, model)
+def make_judge(spec: JudgeSpec) -> GenerativeJudge | ScalarReward:
+    """Return the judge of a spec, its engine not yet started."""
+    config, fmt = spec.config, spec.format
     if isinstance(fmt, ScalarFormat):
-        return ScalarReward(config, fmt, make_scorer(config, model, fmt.wrapper), name)
-    wrapper = format_and_wrapper(config)[1]
-    engine = make_engine(config, model, wrapper, fmt.thinking)
-    return GenerativeJudge(config, fmt, engine, name)
-
-
-def judge_name(config: JudgeConfig) -> str:
-    """Fingerprint of the judge that a config names, without starting it."""
-    return _name(config, format_of(config), resolve(config))
-
-
-def _name(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, model: ResolvedModel) -> str:
-    if isinstance(fmt, ScalarFormat):
-        return scalar_fingerprint(config, fmt, model)
-    return fingerprint(config, fmt, format_and_wrapper(config)[1], model)
+        scorer = make_scorer(config, spec.model, fmt.wrapper)
+        return ScalarReward(config, fmt, scorer, spec.name)
+    engine = make_engine(config, spec.model, spec.wrapper, fmt.thinking)
+    return GenerativeJudge(config, fmt, engine, spec.name)

@@ -179,22 +179,9 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
 
 
-def scale_of(config: JudgeConfig) -> tuple[float, float] | None:
-    """Return the lowest and the highest rating of a judge; None for a scalar model's scores."""
-    fmt = format_of(config)
-    return None if isinstance(fmt, ScalarFormat) else (fmt.scale.low, fmt.scale.high)
-
-
 def critiques_of(config: JudgeConfig) -> int:
     """How many critiques of a response a judge is asked for; a scalar model says one thing."""
     return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
-
-
-def compares(config: JudgeConfig) -> bool:
-    """Whether a judge can break a tie of ratings by comparing; equal scores of a scalar model stay
-    equal when it does."""
-    fmt = format_of(config)
-    return isinstance(fmt, JudgeFormat) and fmt.pairwise is not None
 
 
 def _tokenizer_identity(name: str) -> str:

@@ -11,9 +11,10 @@ from ray import serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
 from autoj_reward.journal import Sampled
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS, Abilities
 from autoj_reward.types import Asking, JudgeInput, Judgement
 
@@ -33,7 +34,7 @@ class RayBackend:
         handle: Any,
         judge: str,
         replicas: int,
-        replace: Callable[[JudgeConfig], tuple[Any, str]] | None = None,
+        replace: Callable[[JudgeSpec], tuple[Any, str]] | None = None,
         max_ongoing: int = 256,
         views: frozenset[View] = VIEWS,
         distributions: str = Abilities().about,
@@ -87,10 +88,10 @@ class RayBackend:
             raise EngineUnavailable("no judge replica runs")
         return running
 
-    async def update(self, config: JudgeConfig) -> None:
+    async def update(self, spec: JudgeSpec) -> None:
         if self._replace is None:
             raise ConfigError("this judge is deployed elsewhere: update it there")
-        handle, self.judge = await asyncio.to_thread(self._replace, config)
+        handle, self.judge = await asyncio.to_thread(self._replace, spec)
         self._handle = handle.options(stream=True)
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import logging
 import os
 import secrets
@@ -20,11 +21,10 @@ from ray.exceptions import GetTimeoutError
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.judge.make import judge_name
-from autoj_reward.models import resolve
 from autoj_reward.models.device import CPU, Device, device_here
 from autoj_reward.models.room import require_engine_room
 from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
@@ -111,40 +111,41 @@ class Cluster:
             logging.getLogger("ray.serve").setLevel(logging.WARNING)
             serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
-    def deploy_judge(self, config: JudgeConfig) -> RayBackend:
+    def deploy_judge(self, spec: JudgeSpec) -> RayBackend:
         """Judge replicas, ready to answer. ModelError if they cannot start."""
         self._serve()
-        config = self._settled(config)
-        handle = self._deploy("judge", ServedJudge, config)
-        running = config
+        running = spec = self._settled(spec)
+        handle = self._deploy("judge", ServedJudge, spec.config, spec)
 
-        def replace(new: JudgeConfig) -> tuple[Any, str]:
+        def replace(new: JudgeSpec) -> tuple[Any, str]:
             """Serve takes replicas out one by one, after what they have under way."""
             nonlocal running
             new = self._settled(new)
             try:
-                found = self._deploy("judge", ServedJudge, new)
+                found = self._deploy("judge", ServedJudge, new.config, new)
             except ModelError:
-                self._deploy("judge", ServedJudge, running)
+                self._deploy("judge", ServedJudge, running.config, running)
                 raise
             running = new
-            return found, judge_name(new)
+            return found, new.name
 
+        config = spec.config
         count = config.serve.max_replicas or self.replicas(config, config.serve)
         ongoing = max_ongoing(config, self._gpus_each(config, config.serve))
         numbers = views_of(config, Abilities()), distributions_of(config, Abilities())
-        return RayBackend(handle, judge_name(config), count, replace, ongoing, *numbers)
+        return RayBackend(handle, spec.name, count, replace, ongoing, *numbers)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Policy replicas, ready to sample."""
         self._serve()
-        return RayPolicy(self._deploy("policy", ServedPolicy, self._sized(config)))
+        sized = self._sized(config)
+        return RayPolicy(self._deploy("policy", ServedPolicy, sized, sized))
 
-    def _settled(self, config: JudgeConfig) -> JudgeConfig:
+    def _settled(self, spec: JudgeSpec) -> JudgeSpec:
         """The same judge on every node, whatever that node would make of `auto` or of a name."""
-        config = self._sized(config)
-        commit = resolve(config).revision  # builds a built-in model once, before replicas race
-        return config.model_copy(update={"revision": commit}) if commit else config
+        spec = dataclasses.replace(spec, config=self._sized(spec.config))
+        commit = spec.model.revision  # builds a built-in model once, before replicas race
+        return spec.with_config(revision=commit) if commit else spec
 
     def _sized(self, config: C) -> C:
         """The config as the replicas' device means it, for processes that see none."""
@@ -184,7 +185,9 @@ class Cluster:
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         return float(config.tensor_parallel) if has_gpu and config.on_replicas else 0.0
 
-    def _deploy(self, name: str, kind: Any, config: JudgeConfig | PolicyConfig) -> Any:
+    def _deploy(
+        self, name: str, kind: Any, config: JudgeConfig | PolicyConfig, made_of: object
+    ) -> Any:
         serving = config.serve
         gpus = self._gpus_each(config, serving)
         count = self.replicas(config, serving)
@@ -192,7 +195,7 @@ class Cluster:
         deployment = deployment_of(kind, name, config, count, gpus)
         application = self._applications[name] = f"{name}{self._suffix}"
         try:
-            return serve.run(deployment.bind(config), name=application, route_prefix=None)
+            return serve.run(deployment.bind(made_of), name=application, route_prefix=None)
         except RuntimeError as error:
             raise ModelError(
                 f"the {name} replicas could not start: {_cause(application, name)}. Their own logs "

@@ -12,6 +12,7 @@ from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.journal import Sampled
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.replicas.alone import listen_alone
 from autoj_reward.replicas.leftovers import recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
@@ -60,9 +61,9 @@ def cpus_each(serving: ReplicaConfig, gpus: float) -> float:
 class ServedJudge:
     """JudgeReplica as a Serve deployment."""
 
-    async def __init__(self, config: JudgeConfig) -> None:  # type: ignore[misc]
+    async def __init__(self, spec: JudgeSpec) -> None:  # type: ignore[misc]
         listen_alone()
-        self._replica = JudgeReplica(make_judge(config), on_death=end_process)
+        self._replica = JudgeReplica(make_judge(spec), on_death=end_process)
         with recording():
             await self._replica.start()
 

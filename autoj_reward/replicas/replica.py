@@ -16,12 +16,12 @@ from autoj_reward.engine.base import Sampling, counted
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.formats.render import user_prompt
 from autoj_reward.journal import Sampled
-from autoj_reward.judge.fingerprint import engine_facts
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import policy_wrapper, resolve
+from autoj_reward.models.fingerprint import engine_facts
 from autoj_reward.types import Asking, JudgeInput, Judgement, Outcome
 
 

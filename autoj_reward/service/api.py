@@ -61,7 +61,15 @@ from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
 from autoj_reward.service.gateway import LINES, Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.types import Candidate, Comparison, Contest, JudgeInput, Judgement, Outcome
+from autoj_reward.types import (
+    PAIRWISE,
+    Candidate,
+    Comparison,
+    Contest,
+    JudgeInput,
+    Judgement,
+    Outcome,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -115,9 +123,10 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     def compared(found: Sequence[Comparison], pairs: Sequence[Contest]) -> None:
         metrics.compared(found)
-        metrics.judged(
+        orders = (
             (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
         )
+        metrics.judged(orders, PAIRWISE)
 
     @app.post("/v1/score", response_model=bodies.ScoreAnswer)
     async def score(body: bodies.ScoreBody) -> Response:
@@ -225,7 +234,7 @@ async def _lines(
     client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
 ) -> AsyncGenerator[str]:
     def line(index: int, judgement: Judgement) -> str:
-        metrics.judged([(judgement, items[index].responses)])
+        metrics.judged([(judgement, items[index].responses)], items[index].protocol)
         return json.dumps({"index": index, "judgement": judgement.record()}) + "\n"
 
     asked = []

@@ -19,9 +19,9 @@ from ray import serve
 from autoj_reward.client.session import client_of
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.errors import ConfigError
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models.device import Device
 from autoj_reward.models.settings import dtype_on, max_ongoing
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
@@ -49,17 +49,18 @@ class _Edge:
         self._judge, self._config = judge, config
 
     def __serve_build_asgi_app__(self) -> Guard:
-        judge = self._config.judge
+        spec = judge_spec(self._config.judge)
+        judge = spec.config
         most = judge.serve.max_replicas or judge.serve.replicas
         assert isinstance(most, int)  # build() has seen to it
         backend = RayBackend(
             self._judge,
-            judge_name(judge),
+            spec.name,
             most,
             views=views_of(judge, Abilities()),
             distributions=distributions_of(judge, Abilities()),
         )
-        client = client_of(judge, backend, max_ongoing(judge, _gpus_each(judge)) * most)
+        client = client_of(spec, backend, max_ongoing(judge, _gpus_each(judge)) * most)
         token = kept_token(self._config.token_env, self._config.token_file)
         return make_app(client, token, Limits(deadline_s=self._config.deadline_s)).guard
 
@@ -79,7 +80,9 @@ def build(args: dict[str, Any]) -> Any:
     if gpus:  # on this node there may be none
         judge = judge.model_copy(update={"dtype": dtype_on(judge, Device("cuda"))})
     config = config.model_copy(update={"judge": judge})
-    replicas = deployment_of(ServedJudge, "judge", judge, serving.replicas, gpus).bind(judge)
+    replicas = deployment_of(ServedJudge, "judge", judge, serving.replicas, gpus).bind(
+        judge_spec(judge)
+    )
     edge = serve.deployment(
         serve.ingress()(_Edge),
         name="edge",

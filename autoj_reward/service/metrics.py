@@ -16,10 +16,20 @@ from prometheus_client import (
     generate_latest,
 )
 
+from autoj_reward.formats.protocols import PROTOCOLS
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
 from autoj_reward.questions.tie_break import tied_pairs
-from autoj_reward.types import Candidate, Comparison, GroupKey, Judgement, Outcome, Usage, group_key
+from autoj_reward.types import (
+    SINGLE,
+    Candidate,
+    Comparison,
+    GroupKey,
+    Judgement,
+    Outcome,
+    Usage,
+    group_key,
+)
 
 BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
@@ -28,7 +38,7 @@ FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "l
 class Metrics:
     """Counts what a service does; `text` is its `/metrics` page.
 
-    Judgements are counted by outcome and kind (`single` or `pairwise`), tokens as in, cached or
+    Judgements are counted by outcome and kind (the protocol), tokens as in, cached or
     out. Ties are pairs of equal ratings within a group (see `group_key`) of one request.
     """
 
@@ -95,10 +105,15 @@ class Metrics:
         requests.inc()
         lasted.observe(seconds)
 
-    def judged(self, judgements: Iterable[tuple[Judgement, Sequence[str]]]) -> None:
-        """Count judgements, each with the responses it is of; log alarms as they rise and fall."""
+    def judged(
+        self, judgements: Iterable[tuple[Judgement, Sequence[str]]], protocol: str = SINGLE
+    ) -> None:
+        """Count judgements of a protocol, each with the responses it is of; log alarms as they rise
+        and fall."""
         for judgement, responses in judgements:
-            self._counter(len(responses) == 1, judgement.outcome).inc()
+            # A caller's own word would be a label for ever.
+            kind = protocol if protocol in PROTOCOLS else "other"
+            self._counter(kind, judgement.outcome).inc()
             if judgement.forced:
                 self._forced.inc()
             for flag in judgement.flags:
@@ -129,8 +144,8 @@ class Metrics:
         self._check_health()
         return generate_latest(self.registry)
 
-    def _counter_of(self, single: bool, outcome: Outcome) -> Counter:
-        return self._judgements.labels("single" if single else "pairwise", outcome.value)
+    def _counter_of(self, protocol: str, outcome: Outcome) -> Counter:
+        return self._judgements.labels(protocol, outcome.value)
 
     def _route_of(self, route: str, status: int) -> tuple[Counter, Histogram]:
         return self._requests.labels(route, str(status)), self._seconds.labels(route)

@@ -33,6 +33,7 @@ from autoj_reward.formats.schema import (
 )
 from autoj_reward.logs import LOG, announce, log_to_stderr
 from autoj_reward.models import format_and_wrapper, format_of
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import with_readings
 from autoj_reward.processes import relaxed_gc
@@ -230,7 +231,8 @@ class _Reload:
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             load_any_format.cache_clear()  # it may have been edited
-            await client.backend.update(with_readings(judge, new.reward.view, "reward"))
+            spec = judge_spec(with_readings(judge, new.reward.view, "reward"))
+            await client.backend.update(spec)
             self._running = new
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 

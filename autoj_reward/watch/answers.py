@@ -31,7 +31,7 @@ from autoj_reward.watch.shown import (
     shown,
 )
 from autoj_reward.watch.statistics import VIEWS, RunStatistics
-from autoj_reward.watch.timeline import COMPARISON, Timeline
+from autoj_reward.watch.timeline import ALONE, COMPARISON, Timeline
 
 PAGE = 20
 """Queries of one answer."""
@@ -204,7 +204,7 @@ class Answers:
         names = [name for key in ("one", "two") if (name := given.get(key, ""))]
         both = {str(row.id): row for row in rows if {str(row.one), str(row.two)} == set(names)}
         of = {name: [r for r in rows if str(r.one) == name or str(r.two) == name] for name in names}
-        alone = {name: [r for r in own if r.mark.kind != COMPARISON] for name, own in of.items()}
+        alone = {name: [r for r in own if r.mark.kind in ALONE] for name, own in of.items()}
         picked = {name: (alone[name] or of[name])[:SAID] for name in names}
         compared = [row for row in both.values() if row.mark.kind == COMPARISON][:SAID]
         wanted = [row.place for own in picked.values() for row in own]

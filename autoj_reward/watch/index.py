@@ -25,7 +25,7 @@ from autoj_reward.watch.statistics import (
     result_of,
     standing,
 )
-from autoj_reward.watch.timeline import COMPARISON, RATING, Mark, Timeline, mark_of
+from autoj_reward.watch.timeline import ALONE, RATING, Mark, Timeline, mark_of
 
 MARK, STANDING = ", ".join(Mark._fields), ", ".join(QueryStanding._fields)
 SCHEMA = f"""
@@ -117,7 +117,7 @@ def standers(rows: Iterable[JudgedRow]) -> list[Stander]:
     """Return the candidates of a query's judgements; comparisons make none."""
     found: dict[int, Stander] = {}
     for row in rows:
-        if row.mark.kind != COMPARISON:
+        if row.mark.kind in ALONE:
             own = found.setdefault(row.one, Stander(row.one))
             own.rows.append(row.id)
             own.marks.append(row.mark)

@@ -118,6 +118,7 @@ function facts(j) {
   if (known(j.rating)) found.push(`rating ${num(j.rating)}`);
   if (known(j.expected)) found.push(`expected ${num(j.expected)}`);
   if (known(j.direct)) found.push(`direct ${num(j.direct)}`);
+  for (const [slot, label] of j.readings || []) found.push(`${slot} ${label}`);
   if (j.tokens_in) found.push(`${num(j.tokens_in, 0)} tokens read, ${num(j.tokens_out, 0)} written`);
   if (j.latency_s) found.push(`${num(j.latency_s)} s${j.queued_s ? ` after ${num(j.queued_s)} s in the queue` : ""}`);
   return found.join(" · ");

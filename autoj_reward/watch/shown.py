@@ -10,7 +10,7 @@ from typing import Any
 
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
-from autoj_reward.types import Judgement
+from autoj_reward.types import DIRECT, Judgement
 from autoj_reward.watch.statistics import (
     VIEWS,
     CandidateResult,
@@ -120,8 +120,11 @@ def candidate_line(name: str, response: str, result: CandidateResult) -> dict[st
 def judgement_details(
     judgement: Judgement, kind: str = RATING, sample: int = 0, most: int = CUT
 ) -> dict[str, Any]:
-    """Return one judgement of a candidate, with all that the judge said. kind: RATING or READING.
-    sample: which of k critiques it is. most: characters of each text."""
+    """Return one judgement of a candidate, with all that the judge said.
+
+    kind: RATING, READING or a protocol of a format's own, whose slots are in `readings`. sample:
+    which of k critiques it is. most: characters of each text.
+    """
     rating = judgement.reading(RATING)
     slot = rating.distribution if rating else None
     return _details(judgement, most) | {
@@ -131,6 +134,11 @@ def judgement_details(
         "expected": judgement.expected,
         "direct": judgement.direct,
         "distribution": [[visible(label), round(p, 5)] for label, p in (slot or ())[:64]],
+        "readings": [
+            [visible(own.slot[:200]), visible(own.label[:200])]
+            for own in judgement.readings
+            if own.slot not in (RATING, DIRECT)
+        ][:64],
     }
 
 

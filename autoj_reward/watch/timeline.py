@@ -14,11 +14,15 @@ from typing import Any, NamedTuple
 
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
-from autoj_reward.types import SINGLE, Judgement
+from autoj_reward.types import PAIRWISE, SINGLE, Judgement
 from autoj_reward.watch.statistics import by_count, count_name
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
-"""What is judged: one response, two, or one at a glance, by the slot right after the prompt."""
+"""What is judged: one response, two, or one at a glance, by the slot right after the prompt. What
+another protocol judges goes by the protocol's name."""
+KINDS = {SINGLE: RATING, PAIRWISE: COMPARISON}
+ALONE = (RATING, READING)
+"""The kinds that are of one response."""
 SLOTS = 120
 """Most points of time in a series."""
 NAMES = 64
@@ -27,7 +31,8 @@ NOW_S = 60
 
 
 class Mark(NamedTuple):
-    """One judgement without its texts. kind: RATING, COMPARISON or READING."""
+    """One judgement without its texts. kind: RATING, COMPARISON, READING, or a protocol of a
+    format's own."""
 
     kind: str
     at: float
@@ -49,8 +54,8 @@ class Mark(NamedTuple):
 def mark_of(entry: Entry) -> Mark:
     """Return what is counted of a judgement. The number of a reading is its expected rating."""
     j = entry.judgement
-    kind = RATING if entry.item.protocol == SINGLE else COMPARISON
-    kind = READING if entry.item.direct else kind
+    protocol = entry.item.protocol
+    kind = READING if entry.item.direct else KINDS.get(protocol, visible(protocol[:200]))
     used = j.usage
     rating, expected, direct = _views(j, kind)
     return Mark(

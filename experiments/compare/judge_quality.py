@@ -22,7 +22,7 @@ from typing import Any
 from autoj_reward.data.labelled import Rated
 from autoj_reward.errors import InputError
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import judge_name
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import BadRow
 from experiments.compare import order, ratings, rivals
 from experiments.compare.outputs import (
@@ -61,7 +61,7 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
         predictions = {part: own.predictions for part, own in known.items()}
         named = judges | ({"scalar": config.scalar} if config.scalar else {})
         found = {
-            "judges": {name: judge_name(judge) for name, judge in named.items()},
+            "judges": {name: judge_spec(judge).name for name, judge in named.items()},
             "rows": {"rated": len(material.rated), "training": len(material.training)},
             "left_out": bad,
             "parts": {part: own.figures for part, own in known.items()},

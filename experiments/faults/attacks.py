@@ -25,8 +25,8 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.statistics import Array, Draws, share
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.panel import ask
 from experiments.study import ResampledConfig, Study, study_command
@@ -144,7 +144,7 @@ async def study(run: Study[AttacksConfig]) -> str:
         answers = await ask(config.judge, journal, [*own, *bare])
     attacked, plain = ([answers[item] for item in items] for items in (own, bare))
     rows = attack_figures(found, attacked, plain, config.draws)
-    record = {"judge": judge_name(config.judge), "attacks": len(found), "rows": rows}
+    record = {"judge": judge_spec(config.judge).name, "attacks": len(found), "rows": rows}
     return run.write("attacks", record, markdown)
 
 

@@ -21,6 +21,7 @@ from fastapi import FastAPI, Response
 
 from autoj_reward.config import JudgeConfig, load_config
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.bodies import ScoreBody
 from autoj_reward.types import JudgeInput
@@ -29,7 +30,7 @@ from experiments.faults.server import Server, free_port, running
 
 def bare_app(judge: JudgeConfig) -> FastAPI:
     """POST /v1/score and GET /readyz alone."""
-    app, replica = FastAPI(), JudgeReplica(make_judge(judge))
+    app, replica = FastAPI(), JudgeReplica(make_judge(judge_spec(judge)))
 
     @app.post("/v1/score")
     async def score(body: ScoreBody) -> Response:

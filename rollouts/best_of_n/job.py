@@ -22,8 +22,8 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import LeftOut, QueryRow, Stream, look_through
 from autoj_reward.journal import Journal, Sampled
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models import format_of
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import entry_view, resolve_view, with_readings
 from autoj_reward.processes import relaxed_gc
@@ -57,7 +57,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     rows, counts = stages.rows_of(config), Counts()
     left_out = look_through(rows, strict, counts.expect)
     result, total = config.output / "summary.json", counts.expected(config)
-    with judged_by(judge_name(config.judge), config.output, result, total, config.journal):
+    with judged_by(judge_spec(config.judge).name, config.output, result, total, config.journal):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with relaxed_gc():  # it would go through all that is under way again and again
             if config.ray_data:

@@ -32,8 +32,8 @@ from autoj_reward.errors import ConfigError, InputError, OutputError, from_extra
 from autoj_reward.io.files import cannot_write, filling, write_json
 from autoj_reward.io.rows import LeftOut
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import judge_name
 from autoj_reward.logs import announce
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
@@ -243,7 +243,7 @@ def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
     places: Any = {"input": True, "output": True, "ray_data": True}
     serving: Any = {"judge": {"serve"}, "policy": {"serve"}}
     settings = config.model_dump(mode="json", exclude=places | serving)
-    judge = judge_name(config.judge)
+    judge = judge_spec(config.judge).name
     known = [version("autoj-reward"), settings, judge, policy, counts.rows.hexdigest()]
     text = json.dumps(known, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()
@@ -290,7 +290,9 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
     try:
         cluster.start()
         cluster.require_room(config.judge, policy)
-        judge = config.judge.on_replicas and cluster.deploy_judge(config.judge).shared(workers)
+        judge = config.judge.on_replicas and cluster.deploy_judge(judge_spec(config.judge)).shared(
+            workers
+        )
         asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
         made_of = _elsewhere(config), Deployed(judge or None, asked or None)
         taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]

@@ -16,6 +16,7 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.judgements import compared, rated
 
@@ -68,7 +69,7 @@ class Stub(Backend):
     async def check(self) -> int:
         return 1
 
-    async def update(self, config: JudgeConfig) -> None:
+    async def update(self, spec: JudgeSpec) -> None:
         pass
 
     async def close(self) -> None:

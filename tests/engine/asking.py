@@ -14,22 +14,23 @@ from autoj_reward.types import JudgeInput
 
 ASK = """
 import asyncio, json, sys
-from dataclasses import asdict
 from autoj_reward.config import JudgeConfig
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput
 
 async def ask():
     global first
     given = json.load(sys.stdin)
-    judges = [make_judge(JudgeConfig(**config)) for config, _ in given]
+    judges = [make_judge(judge_spec(JudgeConfig(**config))) for config, _ in given]
     first = JudgeReplica(judges[0])
     await first.start()
     for judge, (_, records) in zip(judges, given):
         judge.engine = judges[0].engine
-        asked = [JudgeInput(r.pop("query"), tuple(r.pop("responses")), **r) for r in records]
-        found = {k: asdict(said) async for k, said in JudgeReplica(judge).stream(asked)}
+        asked = [JudgeInput(r.pop("protocol"), r.pop("query"), tuple(r.pop("responses")), **r)
+                 for r in records]
+        found = {k: said.record() async for k, said in JudgeReplica(judge).stream(asked)}
         print("\\n" + json.dumps([found[k] for k in range(len(asked))]))
 
 if __name__ == "__main__":

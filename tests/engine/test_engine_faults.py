@@ -17,6 +17,7 @@ from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica
 from autoj_reward.types import Candidate, Outcome
 
@@ -79,7 +80,7 @@ class Faulty(FakeEngine):
 
 def client() -> RewardClient:
     config = JudgeConfig(kind="fake")
-    replica = JudgeReplica(make_judge(config))
+    replica = JudgeReplica(make_judge(judge_spec(config)))
     replica._judge.engine = replica._engine = Faulty(config)
     # One input a call: at its deadline a hanging one takes those with it that share its call.
     return RewardClient(LocalBackend(replica), deadline_s=5.0, chunk=1)
@@ -101,7 +102,7 @@ async def test_a_slow_engine_is_waited_for() -> None:
 
 async def test_an_error_that_says_what_to_do_is_not_a_judgement() -> None:
     replica = JudgeReplica(
-        make_judge(JudgeConfig(kind="fake", format="pandalm"))
+        make_judge(judge_spec(JudgeConfig(kind="fake", format="pandalm")))
     )  # it compares alone
     with pytest.raises(FormatError, match="no single protocol"):
         await RewardClient(LocalBackend(replica)).rate([Candidate("q", "a")])

@@ -16,6 +16,7 @@ from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, Contest, JudgeInput, Outcome, Verdict, after
 from tests.judge.test_reward import Hand, judge
@@ -110,7 +111,7 @@ async def test_equal_inputs_are_judged_once_and_another_reference_is_another(
 ) -> None:
     log = tmp_path / "log.jsonl"
     config = JudgeConfig(kind="fake", format=marks, script={"log": str(log)})
-    client = RewardClient(LocalBackend(JudgeReplica(make_judge(config))))
+    client = RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config)))))
     four = Candidate("q", "r", context={"reference": "4"})
     asked = [four, four, Candidate("q", "r", context={"reference": "5"})]
     found = await client.rate(asked)
@@ -120,7 +121,7 @@ async def test_equal_inputs_are_judged_once_and_another_reference_is_another(
 
 async def test_pairs_carry_their_context(marks: str) -> None:
     config = JudgeConfig(kind="fake", format=marks)
-    client = RewardClient(LocalBackend(JudgeReplica(make_judge(config))))
+    client = RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config)))))
     told = Contest("q", "long one", "two", {"criteria": "length"})
     found = await client.compare([told, ("q", "long one", "two")])
     assert [c.verdict for c in found] == [Verdict.FIRST, Verdict.FAILED]

@@ -13,9 +13,9 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.generative import criteria_of, with_criteria
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models import context_asked
 from autoj_reward.models.scenarios import HEAD_CHARS, TAIL_CHARS, words_of
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from tests.judge.test_reading import Shown
@@ -73,7 +73,7 @@ def test_nobody_needs_to_bring_them(tmp_path: Path) -> None:
         asked = {one.field: one.required for one in context_asked(config, {}, "pairwise")}
         assert asked == {"criteria": required}
     bare, filled = JudgeConfig(**plain), JudgeConfig(**plain, criteria="auto")
-    assert judge_name(bare) != judge_name(filled)
+    assert judge_spec(bare).name != judge_spec(filled).name
     flow = JudgeConfig(kind="fake", format="flow-judge", criteria="auto")
     needed = [one.field for one in ContextFields(RewardConfig(judge=flow)).asked if one.required]
     assert needed == []
@@ -82,7 +82,7 @@ def test_nobody_needs_to_bring_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fmt", ["auto", "autoj-zh", "scalar", "prometheus2"])
 def test_a_format_that_shows_none_is_told_at_once(fmt: str) -> None:
     config = JudgeConfig(kind="fake", format=fmt, criteria="auto")
-    for read in (judge_name, lambda own: context_asked(own, {})):
+    for read in (judge_spec, lambda own: context_asked(own, {})):
         with pytest.raises(ConfigError, match=r"has no field 'criteria' .*such as flow-judge"):
             read(config)
 

@@ -10,7 +10,7 @@ from typing import Any
 from autoj_reward.config import OverLong
 from autoj_reward.engine.base import Prepared
 from autoj_reward.formats.render import Prompt
-from autoj_reward.judge.fingerprint import READING
+from autoj_reward.models.fingerprint import READING
 from autoj_reward.types import JudgeInput, Usage
 from tests.judge.test_reward import Hand, judge
 

@@ -13,10 +13,11 @@ from autoj_reward.engine.fake import FakeEngine, latency_s
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
-from autoj_reward.judge.fingerprint import fingerprint
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models import ResolvedModel
+from autoj_reward.models.fingerprint import fingerprint
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.compare import swap_consistent
 from autoj_reward.questions.rate import mean_of_critiques
 from autoj_reward.replicas.replica import JudgeReplica
@@ -93,7 +94,7 @@ def judge(engine: Any, **config: Any) -> GenerativeJudge:
 
 async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
     script = {"latency_s": 0.05, "concurrent": 1}
-    replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
+    replica = JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
     started = time.monotonic()
     items = [JudgeInput("single", "q", ("x" * n,)) for n in range(1, 5)]
     found = [judgement.usage async for _, judgement in replica.stream(items)]

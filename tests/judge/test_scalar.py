@@ -19,9 +19,10 @@ from autoj_reward.errors import ConfigError, FormatError, ModelError
 from autoj_reward.formats.render import answered_prompt
 from autoj_reward.formats.schema import ScalarFormat, load_any_format, load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.judge.make import judge_name, make_judge
+from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.models import format_and_wrapper, format_of, resolve
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
@@ -110,7 +111,7 @@ def chats(tokenizer: Any) -> list[list[int]]:
 
 
 async def judged(config: JudgeConfig, *responses: str) -> list[Judgement]:
-    replica = JudgeReplica(make_judge(config))
+    replica = JudgeReplica(make_judge(judge_spec(config)))
     await replica.start()
     try:
         items = [JudgeInput("single", QUERY, (response,)) for response in responses]
@@ -183,10 +184,10 @@ def test_no_known_reward_is_neutral() -> None:
 
 
 def test_how_a_judge_decodes_does_not_rename_a_scalar_model() -> None:
-    name = judge_name(fake())
-    assert judge_name(fake().model_copy(update={"max_tokens": 7, "critique": False})) == name
-    assert judge_name(fake(ratings={"A": 1})) != name
-    assert judge_name(fake().model_copy(update={"over_long": "reject"})) != name
+    name = judge_spec(fake()).name
+    assert judge_spec(fake().model_copy(update={"max_tokens": 7, "critique": False})).name == name
+    assert judge_spec(fake(ratings={"A": 1})).name != name
+    assert judge_spec(fake().model_copy(update={"over_long": "reject"})).name != name
 
 
 def test_the_default_scalar_model_is_known_by_name() -> None:
@@ -215,7 +216,7 @@ def test_engines_that_cannot(kind: str) -> None:
         {"kind": kind, "format": fmt, "model": "smollm2-135m-instruct", **where}
     )
     with pytest.raises(ConfigError, match="set kind to vllm"):
-        JudgeReplica(make_judge(config))
+        JudgeReplica(make_judge(judge_spec(config)))
 
 
 def test_a_prompt_is_the_chat_of_the_models_training(smollm2: Any) -> None:
@@ -304,7 +305,7 @@ async def test_a_checkpoint_that_cannot_serve_is_named_at_start(
     folder = altered(small_classifier, tmp_path / "altered", file, **values)
     if "chat_template" in values:
         (folder / "chat_template.jinja").unlink(missing_ok=True)
-    replica = JudgeReplica(make_judge(config_of(folder, kind="transformers")))
+    replica = JudgeReplica(make_judge(judge_spec(config_of(folder, kind="transformers"))))
     with pytest.raises(ModelError, match=said):
         await replica.start()
 

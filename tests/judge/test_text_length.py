@@ -10,7 +10,8 @@ from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import judge_name, make_judge
+from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Outcome
 
@@ -20,7 +21,7 @@ from autoj_reward.types import Candidate, JudgeInput, Outcome
 async def test_a_text_over_the_limit_is_rejected_with_its_length_and_the_key(
     form: str, field: str
 ) -> None:
-    judge = make_judge(JudgeConfig(kind="fake", format=form, max_text_chars=10))
+    judge = make_judge(judge_spec(JudgeConfig(kind="fake", format=form, max_text_chars=10)))
     texts = {"query": "q", "response": "r"}
     for length, outcome in ((10, Outcome.OK), (11, Outcome.INPUT_REJECTED)):
         own = texts | {field: "x" * length}
@@ -33,7 +34,7 @@ async def test_what_one_limit_rejected_is_asked_again_under_a_higher_one(tmp_pat
     journal = Journal(tmp_path / "j.sqlite")
     outcomes = []
     for limit in (10, 20):
-        judge = make_judge(JudgeConfig(kind="fake", max_text_chars=limit))
+        judge = make_judge(judge_spec(JudgeConfig(kind="fake", max_text_chars=limit)))
         client = RewardClient(LocalBackend(JudgeReplica(judge)), journal=journal)
         [found] = await client.rate([Candidate("q", "x" * 15)])
         outcomes.append(found.outcome)
@@ -43,6 +44,7 @@ async def test_what_one_limit_rejected_is_asked_again_under_a_higher_one(tmp_pat
 
 def test_the_default_limit_leaves_a_judge_s_name_as_it_was() -> None:
     names = [
-        judge_name(JudgeConfig(kind="fake", max_text_chars=limit)) for limit in (2**20, 2**20 + 1)
+        judge_spec(JudgeConfig(kind="fake", max_text_chars=limit)).name
+        for limit in (2**20, 2**20 + 1)
     ]
-    assert names[0] == judge_name(JudgeConfig(kind="fake")) != names[1]
+    assert names[0] == judge_spec(JudgeConfig(kind="fake")).name != names[1]

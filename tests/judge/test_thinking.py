@@ -13,11 +13,12 @@ from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.render import flags
 from autoj_reward.formats.schema import FORMATS, JudgeFormat, Thinking, load_format
-from autoj_reward.judge.fingerprint import fingerprint
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.thinking import read_past
 from autoj_reward.models import ResolvedModel
+from autoj_reward.models.fingerprint import fingerprint
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import JudgeInput, Judgement
 from tests.growth import require_linear
 from tests.judge.test_reward import ITEM, PAIR, Hand
@@ -257,4 +258,4 @@ def test_the_bound_is_part_of_a_thinking_judge_alone(thinks: JudgeFormat) -> Non
 def test_thinking_leaves_room_for_the_prompt() -> None:
     config = JudgeConfig(kind="fake", format="rm-r1-reasoning", thinking_tokens=3100)
     with pytest.raises(ConfigError, match="thinking_tokens 3100 and max_tokens 1024 leave no room"):
-        make_judge(config)
+        make_judge(judge_spec(config))

@@ -28,6 +28,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.models import critiques_of, resolve
 from autoj_reward.models.device import CPU, Device
 from autoj_reward.models.settings import max_ongoing
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.deployments import deployment_of
 from autoj_reward.replicas.replica import PolicyReplica
@@ -149,7 +150,7 @@ class World:
         return [*answers, *sorted(self.met, key=repr), *self._requests()]
 
     async def _judged(self, config: JudgeConfig) -> list[Any]:
-        judge = make_judge(config)
+        judge = make_judge(judge_spec(config))
         engine: Any = judge.engine
         if isinstance(engine, vllm._VllmModel):
             engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
@@ -190,7 +191,7 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     """How it is asked: in flight, until when, for how many critiques now and at most, which columns
     must be there, and the middle of its scale."""
     backend: Any = SimpleNamespace(judge="j", replicas=1)
-    client = client_of(config, backend, max_ongoing(config, 0))
+    client = client_of(judge_spec(config), backend, max_ongoing(config, 0))
     service = ServiceConfig(address="http://127.0.0.1:1") if by_service else None
     reward = RewardConfig(judge=config, service=service)
     asked = [ContextFields(reward).asked, Parts(reward).middle]

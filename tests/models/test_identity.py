@@ -10,10 +10,9 @@ import pytest
 
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.errors import ModelError
-from autoj_reward.judge import fingerprint
-from autoj_reward.judge.make import judge_name
-from autoj_reward.models import ResolvedModel, identity, resolve
+from autoj_reward.models import ResolvedModel, fingerprint, identity, resolve
 from autoj_reward.models.identity import folder_identity, hub_commit
+from autoj_reward.models.spec import judge_spec
 
 FILES = (
     "config.json",
@@ -107,9 +106,9 @@ def test_a_folder_s_judge_and_an_endpoint_s_tokenizer(folder: Path, tmp_path: Pa
         kind="openai", base_url="http://127.0.0.1:1/v1", model="served", tokenizer=str(folder)
     )
     local = JudgeConfig(model=str(folder))
-    before = judge_name(local), judge_name(served)
+    before = judge_spec(local).name, judge_spec(served).name
     flip(folder / "tokenizer.model")
-    after = judge_name(local), judge_name(served)
+    after = judge_spec(local).name, judge_spec(served).name
     assert before[0] != after[0] and before[1] != after[1]
     (folder / "config.json").unlink()
     with pytest.raises(ModelError, match=r"no config.json in the model folder"):
@@ -154,12 +153,12 @@ def test_another_version_of_the_engine_or_of_our_reading_is_another_judge(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local, scripted = JudgeConfig(model=str(folder)), JudgeConfig(kind="fake")
-    before = judge_name(local), judge_name(scripted)
+    before = judge_spec(local).name, judge_spec(scripted).name
     info = tmp_path / "packages/vllm-99.1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 99.1\n")
     monkeypatch.syspath_prepend(info.parent)
-    upgraded = judge_name(local), judge_name(scripted)
+    upgraded = judge_spec(local).name, judge_spec(scripted).name
     assert upgraded[0] != before[0] and upgraded[1] == before[1]
     monkeypatch.setattr(fingerprint, "READING", fingerprint.READING + 1)
-    assert judge_name(local) != upgraded[0] and judge_name(scripted) != upgraded[1]
+    assert judge_spec(local).name != upgraded[0] and judge_spec(scripted).name != upgraded[1]

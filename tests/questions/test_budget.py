@@ -15,6 +15,7 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, JudgeConfig, View, load_config
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.bounds import Bound, slot_variance, spread_of_means
 from autoj_reward.questions.budget import Fate, Spending
 from autoj_reward.questions.choose import Choice, Choose
@@ -393,7 +394,7 @@ def test_a_journal_keeps_readings_and_critiques_apart(tmp_path: Path) -> None:
 
 
 async def test_two_responses_have_no_direct_reading() -> None:
-    judge = make_judge(JudgeConfig(kind="fake"))
+    judge = make_judge(judge_spec(JudgeConfig(kind="fake")))
     found = await judge.judge(JudgeInput("pairwise", "q", ("a", "b"), direct=True))
     assert found.outcome is Outcome.INPUT_REJECTED
     assert "direct reads a rating" in found.reason

@@ -11,9 +11,9 @@ from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
-from autoj_reward.judge.fingerprint import fingerprint
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
+from autoj_reward.models.fingerprint import fingerprint
 from autoj_reward.questions.compare import BY_RATINGS, Compare
 from autoj_reward.types import (
     Comparison,

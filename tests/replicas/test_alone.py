@@ -15,6 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from autoj_reward.client.client import RewardClient
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.cluster import Cluster
@@ -27,7 +28,7 @@ from tests.replicas.scripted import candidates, judge
 def backend() -> Iterator[RayBackend]:
     cluster = Cluster()
     try:
-        yield cluster.deploy_judge(judge(3))
+        yield cluster.deploy_judge(judge_spec(judge(3)))
     finally:
         cluster.close()
 
@@ -64,7 +65,7 @@ def test_another_judge_takes_over_without_a_failed_request(backend: RayBackend) 
 
         asking = asyncio.create_task(keep_asking())
         await asyncio.sleep(0.5)
-        await backend.update(judge(8))
+        await backend.update(judge_spec(judge(8)))
         after = await client.rate(candidates(300, 20))
         await asking
         return during, after

@@ -20,6 +20,7 @@ from ray.serve.schema import ServeDeploySchema
 from autoj_reward.config import JudgeConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.replicas.replica import JudgeReplica
@@ -204,7 +205,7 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
 
 async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() -> None:
     script = {"fail": {"slow": "hang"}}
-    replica = JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script)))
+    replica = JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
     items = [JudgeInput("single", "q", (r,)) for r in ("a", "slow", "b", "c")]
     batches = replica.batches(items)
     assert [index for index, _ in await anext(batches)] == [0, 2, 3]

@@ -31,15 +31,15 @@ from ray import serve
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate
 
 cluster = Cluster()
 try:
     script = {"ratings": {"a": 3}}
-    backend = cluster.deploy_judge(
-        JudgeConfig(kind="fake", script=script, serve={"replicas": 1, "num_cpus": 0.1})
-    )
+    config = JudgeConfig(kind="fake", script=script, serve={"replicas": 1, "num_cpus": 0.1})
+    backend = cluster.deploy_judge(judge_spec(config))
     [said] = asyncio.run(RewardClient(backend, deadline_s=120).rate([Candidate("q", "a")]))
     where = ray.get_runtime_context().gcs_address
     names = list(serve.status().applications)

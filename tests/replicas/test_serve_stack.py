@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from autoj_reward.client.client import RewardClient
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Judgement
 from experiments.faults.server import free_port
@@ -29,7 +30,7 @@ def test_a_node_lost_in_the_middle_of_a_job_loses_nothing(
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     cluster = Cluster()
     try:
-        client = RewardClient(cluster.deploy_judge(judge(5)), deadline_s=240, chunk=4)
+        client = RewardClient(cluster.deploy_judge(judge_spec(judge(5))), deadline_s=240, chunk=4)
 
         async def run() -> list[Judgement]:
             rating = asyncio.create_task(client.rate(candidates(0, 64)))

@@ -18,8 +18,8 @@ from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import judge_name
 from autoj_reward.models import resolve
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.engine.by_hand import label_probs
 from tests.judgements import reading
@@ -46,7 +46,7 @@ def client() -> Iterator[RewardClient]:
 
     cluster = Cluster()
     try:
-        yield RewardClient(cluster.deploy_judge(CONFIG), deadline_s=300)
+        yield RewardClient(cluster.deploy_judge(judge_spec(CONFIG)), deadline_s=300)
     finally:
         cluster.close()
 
@@ -61,7 +61,7 @@ def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> No
         total = sum(p for _, p in rating.distribution)
         assert 0 < total <= 1 + 1e-4 and rating.outside == pytest.approx(1 - total, abs=1e-4)
         assert judgement.critique and judgement.usage.tokens_out > 0
-        assert judgement.judge == judge_name(CONFIG)
+        assert judgement.judge == judge_spec(CONFIG).name
     assert "control_token" in found[3].flags and "planted_verdict" in found[3].flags
     assert "empty_response" in found[2].flags
     assert "input_truncated" in found[4].flags

@@ -17,6 +17,7 @@ import pytest
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import processes
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate
@@ -135,7 +136,9 @@ class Rating:
         return asyncio.run(self._rate(response))
 
     async def _rate(self, response: str) -> float | None:
-        client = RewardClient(self._replicas.deploy_judge(JudgeConfig()), deadline_s=120)
+        client = RewardClient(
+            self._replicas.deploy_judge(judge_spec(JudgeConfig())), deadline_s=120
+        )
         [judgement] = await client.rate([Candidate("q", response)])
         return judgement.view("rating")
 
@@ -148,7 +151,7 @@ def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
     judge = JudgeConfig.model_validate({"kind": "fake", "script": script, "serve": serve})
     cluster = Cluster()
     try:
-        shared = cluster.deploy_judge(judge).shared(2)
+        shared = cluster.deploy_judge(judge_spec(judge)).shared(2)
         assert shared.max_ongoing == 2
         made_of = (Deployed(shared, None),)
         assert list(through([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]

@@ -19,6 +19,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.config.models import MAX_TEXT_CHARS
 from autoj_reward.conversation import Turn, plain
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict, after
@@ -33,7 +34,9 @@ CONTEXT = {"reference": "4", "rubric": "exact"}
 def app(tmp_path: Path) -> Service:
     fmt = str(write_reference_format(tmp_path / "marks"))
     config = JudgeConfig(kind="fake", format=fmt, script={"ratings": {"4": 9, "5": 2}})
-    return make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(config)))), "secret")
+    return make_app(
+        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config))))), "secret"
+    )
 
 
 def outcome(judgement: dict[str, Any]) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from autoj_reward.config.models import MAX_TEXT_CHARS
 from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
 from autoj_reward.judge.make import make_judge
 from autoj_reward.logs import JsonLines
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import bodies
 from autoj_reward.service.api import Service, make_app
@@ -68,7 +69,7 @@ class Stub(Backend):
             raise self.error
         return 3
 
-    async def update(self, config: JudgeConfig) -> None:
+    async def update(self, spec: JudgeSpec) -> None:
         pass
 
     async def close(self) -> None:
@@ -76,7 +77,9 @@ class Stub(Backend):
 
 
 def scripted(**script: Any) -> LocalBackend:
-    return LocalBackend(JudgeReplica(make_judge(JudgeConfig(kind="fake", script=script))))
+    return LocalBackend(
+        JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
+    )
 
 
 def made(backend: Backend, limits: Limits | None = None) -> Service:
@@ -654,7 +657,7 @@ def test_another_judge_without_a_failed_request() -> None:
     old, new = (
         JudgeConfig(kind="fake", script={"latency_s": 0.05, "ratings": {"a": n}}) for n in (3, 8)
     )
-    backend = LocalBackend(JudgeReplica(make_judge(old)))
+    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(old))))
     before = backend.judge
 
     async def run(port: int) -> None:
@@ -667,7 +670,7 @@ def test_another_judge_without_a_failed_request() -> None:
                 answers.append(asyncio.create_task(client.post("/v1/score", json=body)))
                 await asyncio.sleep(0.005)
                 if n == 20:
-                    await backend.update(new)
+                    await backend.update(judge_spec(new))
             found += [await answer for answer in answers]
             found.append(await client.post("/v1/score", json=body))
         assert {answer.status_code for answer in found} == {200}

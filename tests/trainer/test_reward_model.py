@@ -39,6 +39,7 @@ from autoj_reward.errors import (
 )
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl
@@ -497,7 +498,9 @@ def service() -> Iterator[str]:
     import uvicorn
 
     made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
-    app = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(made.judge)))), "secret")
+    app = make_app(
+        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(made.judge))))), "secret"
+    )
     server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

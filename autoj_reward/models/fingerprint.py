@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from autoj_reward.config import EngineConfig, JudgeConfig
+from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.judge.generative import criteria_digest
 from autoj_reward.models import ResolvedModel, frequency_penalty
 from autoj_reward.models.settings import dtype_of
 
@@ -87,3 +88,13 @@ def _version(names: tuple[str, ...]) -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+@lru_cache
+def criteria_digest() -> str:
+    """Name the classifier and every criterion: with others it may be another judgement."""
+    from autoj_reward.models.scenarios import CLASSIFIER_FILES  # numpy, which others do without
+
+    texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
+    files = [(CLASSIFIER_FILES / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]
+    return hashlib.sha256(b"\0".join([*files, texts.encode()])).hexdigest()[:16]
