@@ -23,11 +23,11 @@ from autoj_reward.cli.main import (
     calling,
     command,
 )
-from autoj_reward.models.spec import judge_spec
 
 if TYPE_CHECKING:
-    from autoj_reward.config import JudgeConfig, View
+    from autoj_reward.config import View
     from autoj_reward.io.rows import Stream, TextRow
+    from autoj_reward.models.spec import JudgeSpec
     from autoj_reward.questions.ask import Ask, OneCall
     from autoj_reward.types import Comparison, Judgement
 
@@ -43,7 +43,8 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked, critiques_of
+    from autoj_reward.models import context_asked
+    from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.rate import Rate
     from autoj_reward.types import Candidate
@@ -51,14 +52,14 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "single")
-    critiques = critiques_of(checked.judge)
+    spec = judge_spec(checked.judge)
 
     def question(row: TextRow) -> Rate:
         query, response = row.texts
-        return Rate(Candidate(query, response, context=row.context), critiques)
+        return Rate(Candidate(query, response, context=row.context), spec.critiques)
 
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(checked.judge, rows, question, rating_fields, output, strict, "rating")
+    return _judge(spec, rows, question, rating_fields, output, strict, "rating")
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -66,7 +67,8 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked, ratings_tie
+    from autoj_reward.models import context_asked
+    from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.compare import Compare
     from autoj_reward.types import Contest
@@ -75,14 +77,14 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     checked = load_run(ScoreConfig, config, sets, strict)
     wanted = context_asked(checked.judge, checked.columns, "pairwise")
 
-    tie = ratings_tie(checked.judge)
+    spec = judge_spec(checked.judge)
 
     def question(row: TextRow) -> Compare:
         query, first, second = row.texts
-        return Compare(Contest(query, first, second, row.context), checked.swap, tie)
+        return Compare(Contest(query, first, second, row.context), checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(checked.judge, rows, question, verdict_fields, output, strict)
+    return _judge(spec, rows, question, verdict_fields, output, strict)
 
 
 def require_own(read: Sequence[str | None], output: str) -> None:
@@ -137,7 +139,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
 
 
 def _judge(
-    judge: JudgeConfig,
+    spec: JudgeSpec,
     rows: Stream[TextRow],
     question: Callable[[TextRow], OneCall[T]],
     fields: Callable[[T], dict[str, Any]],
@@ -161,7 +163,7 @@ def _judge(
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
-    with judged_by(judge_spec(judge).name, result, result, total), filling(output) as file:
+    with judged_by(spec.name, result, result, total), filling(output) as file:
 
         def done(row: TextRow, found: T) -> None:
             added = fields(found)
@@ -174,7 +176,7 @@ def _judge(
         def size(row: TextRow) -> int:
             return len(question(row).inputs())
 
-        ask_each(judge, journal, rows.usable(), answer, done, "judging", size, total, view)
+        ask_each(spec, journal, rows.usable(), answer, done, "judging", size, total, view)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
     summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
     write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})

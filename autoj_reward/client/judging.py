@@ -15,7 +15,7 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import JudgeInput, Judgement, Outcome
@@ -45,7 +45,7 @@ async def judging(
 
 @asynccontextmanager
 async def asking(
-    config: JudgeConfig,
+    spec: JudgeSpec,
     journal: Journal,
     total: int | None = None,
     label: str | None = None,
@@ -61,7 +61,7 @@ async def asking(
     Raises ConfigError before anything is judged if the judge cannot give it. require: replaces that
     check; called with the views that the judge gives, as `RewardClient` calls it.
     """
-    said, spec = label or f"judging: {config.model}", judge_spec(config)
+    said = label or f"judging: {spec.config.model}"
     given = partial(resolve_view, view, "choose", None) if view else no_requirement
     starting = asyncio.Lock()
     opened = list[tuple[RewardClient, FirstJudgements]]()

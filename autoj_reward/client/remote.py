@@ -14,6 +14,7 @@ import aiohttp
 
 from autoj_reward.config import View
 from autoj_reward.config.urls import BaseUrl, parse_base_url
+from autoj_reward.engine.base import ROUNDING
 from autoj_reward.errors import (
     ConfigError,
     EngineError,
@@ -46,8 +47,6 @@ LONGEST_WAIT_S = 60.0
 """Seconds that a busy service's `Retry-After` may ask for."""
 PASSING = (408, 429)
 """Statuses that pass, beside every 5xx but 500, the service's own fault."""
-ROUNDED = 1e-3
-"""By how much the probabilities of a distribution may add up to more than 1."""
 SLOTS = {SINGLE: RATING, PAIRWISE: VERDICT}
 """The slot that an OK judgement must have, of the protocols that every judge has."""
 RATED = (RATING, DIRECT)
@@ -306,7 +305,7 @@ def _require_sound_reading(reading: Reading, scale: tuple[float, float] | None) 
 
 def _require_shares(shares: Sequence[Any]) -> None:
     """Raise ValueError for what are no probabilities of alternatives."""
-    if not all(_is_number(share) and share >= 0 for share in shares) or sum(shares) > 1 + ROUNDED:
+    if not all(_is_number(share) and share >= 0 for share in shares) or sum(shares) > 1 + ROUNDING:
         raise ValueError("its probabilities are none")
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 from autoj_reward.client.client import Require
 from autoj_reward.client.in_flight import in_order
 from autoj_reward.client.judging import asking
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import View
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
-from autoj_reward.models import critiques_of, format_of
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.types import Candidate, Judgement, Usage
@@ -54,16 +54,15 @@ class JudgementCost:
         }
 
 
-def require_protocol(config: JudgeConfig, kind: str) -> None:
+def require_protocol(spec: JudgeSpec, kind: str) -> None:
     """Raise FormatError unless the judge can do `single` or `pairwise`; starts nothing. A scalar
     reward model can do both."""
-    fmt = format_of(config)
-    if isinstance(fmt, JudgeFormat):
-        fmt.protocol(kind)
+    if isinstance(spec.format, JudgeFormat):
+        spec.format.protocol(kind)
 
 
 def ask_each(
-    config: JudgeConfig,
+    spec: JudgeSpec,
     journal: Path,
     rows: Iterable[T],
     question: Callable[[Ask, T], Awaitable[tuple[R, Sequence[Judgement]]]],
@@ -95,7 +94,7 @@ def ask_each(
         done(row, found)
 
     async def answer_all(record: Journal) -> None:
-        async with asking(config, record, total, label, view, require) as ask:
+        async with asking(spec, record, total, label, view, require) as ask:
             await in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
 
     with closing(Journal(journal)) as record:
@@ -104,7 +103,7 @@ def ask_each(
 
 
 def rate_each(
-    config: JudgeConfig,
+    spec: JudgeSpec,
     journal: Path,
     rows: Iterable[T],
     candidates: Callable[[T], Sequence[Candidate]],
@@ -114,7 +113,7 @@ def rate_each(
 ) -> JudgementCost:
     """Rate the candidates of every row, and pass each row on with their ratings: the view's
     numbers, None where the judge abstained. Else as `ask_each`."""
-    k = critiques_of(config)
+    k = spec.critiques
 
     async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
         found = await rate_candidates(ask, candidates(row), k, view)
@@ -123,7 +122,7 @@ def rate_each(
     def size(row: T) -> int:
         return k * len(candidates(row))
 
-    return ask_each(config, journal, rows, question, done, label, size, view=view)
+    return ask_each(spec, journal, rows, question, done, label, size, view=view)
 
 
 async def rate_candidates(

@@ -27,6 +27,7 @@ from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import text_digest
 from autoj_reward.io.rows import Stream
 from autoj_reward.models import context_asked
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import Candidate
 
 TIES = "Ties"
@@ -84,7 +85,7 @@ def best_of_four(
     """Measure accuracy by subset, and the mean over subsets."""
     checked, files = open_run(BestOfFourConfig, config, sets, strict, result, data=data)
     checked = checked.rating_by(checked.view)
-    require_protocol(checked.judge, "single")
+    require_protocol(judge_spec(checked.judge), "single")
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
 
@@ -93,7 +94,9 @@ def best_of_four(
 
     def answer(done: Callable[[Choice, Scores], None]) -> ResultFields:
         judge, view = checked.judge, checked.view
-        cost = rate_each(judge, files.journal, choices, candidates, done, "rating", view)
+        cost = rate_each(
+            judge_spec(judge), files.journal, choices, candidates, done, "rating", view
+        )
         return {"cost": cost.fields()}
 
     return run_task(

@@ -36,7 +36,6 @@ from autoj_reward.formats.schema import load_format, parse_comparison
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
-from autoj_reward.models import ratings_tie
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
@@ -173,18 +172,19 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
     ).drawn(*sample)
     given = read_critiques(critiques, data, every).drawn(*sample) if critiques else None
     if given is None:
-        require_protocol(config.judge, "single")
+        require_protocol(judge_spec(config.judge), "single")
         if not config.judge.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
-    require_protocol(config.grader, "pairwise")
-    tie = ratings_tie(config.grader)
+    graded_by = judge_spec(config.grader)
+    require_protocol(graded_by, "pairwise")
+    tie = graded_by.ratings_tie
     cases = every.drawn(*sample)
 
     def answer(done: MatchDone) -> ResultFields:
         judge, journal, written = JudgementCost(), files.journal, Spool[str]()
         if given is None:
             judge = ask_each(
-                config.judge,
+                judge_spec(config.judge),
                 journal,
                 cases,
                 _criticise,
@@ -198,7 +198,7 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
                 yield Match(case, (mine, other), is_exchanged(case, config.seed))
 
         grader = ask_each(
-            config.grader,
+            graded_by,
             journal,
             MeasuredRows(matches, range(len(cases))),
             _grading_by(tie),
@@ -207,7 +207,7 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
             size=lambda match: len(question.inputs()) if (question := match.question(tie)) else 0,
         )
         cost = {"judge": judge.fields(), "grader": grader.fields()}
-        return {"grader": judge_spec(config.grader).name, "cost": cost}
+        return {"grader": graded_by.name, "cost": cost}
 
     return answer
 

@@ -49,7 +49,8 @@ from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io.checks import context, text
 from autoj_reward.io.files import text_digest
-from autoj_reward.models import context_asked, critiques_of, ratings_tie
+from autoj_reward.models import context_asked
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all, swap_consistent
 from autoj_reward.types import Candidate, Contest, Judgement, Verdict
@@ -169,11 +170,12 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     if not is_compared:
         config = config.rating_by(config.view)
     if config.tie_threshold is None:
-        within = ratings_tie(config.judge) or 0.0
+        within = judge_spec(config.judge).ratings_tie or 0.0
         config = config.model_copy(update={"tie_threshold": within})
     every = read_pairs(files.sources["data"], form, _context_fields(config))
     rows = every.drawn(config.sample, config.seed)
-    require_protocol(config.judge, "pairwise" if is_compared else "single")
+    spec = judge_spec(config.judge)
+    require_protocol(spec, "pairwise" if is_compared else "single")
 
     def metrics(judged: Sequence[JudgedPair]) -> ResultFields:
         found = pair_metrics(judged, config.draws)
@@ -182,13 +184,14 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
             found["sections"] = section_scores(judged, config.draws)
         return found
 
-    question = _comparison(config) if is_compared else _rating(config)
-    each = 2 * (config.repeats if is_compared else critiques_of(config.judge))
+    question = _comparison(config, spec) if is_compared else _rating(config, spec)
+    each = 2 * (config.repeats if is_compared else spec.critiques)
     label, view = ("comparing", None) if is_compared else ("rating", config.view)
 
     def answer(done: PairDone) -> ResultFields:
-        judge, journal = config.judge, files.journal
-        cost = ask_each(judge, journal, rows, question, done, label, lambda _pair: each, view=view)
+        cost = ask_each(
+            spec, files.journal, rows, question, done, label, lambda _pair: each, view=view
+        )
         return {"cost": cost.fields()}
 
     return _run(form, config, files, config.judge, answer, metrics)
@@ -249,10 +252,10 @@ def read_verdicts(source: str, data: str, pairs: MeasuredRows[Pair]) -> Measured
     return read_answers(source, data, fields, lambda row: choice(row, "output", options))
 
 
-def _comparison(config: PairsConfig) -> PairQuestion:
+def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """A pair compared in both orders, `repeats` times; the first time counts."""
 
-    tie = ratings_tie(config.judge)
+    tie = spec.ratings_tie
 
     async def compare(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
         contest = Contest(pair.query, *pair.responses, pair.context)
@@ -268,9 +271,9 @@ def _comparison(config: PairsConfig) -> PairQuestion:
     return compare
 
 
-def _rating(config: PairsConfig) -> PairQuestion:
+def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """Each response rated alone; a tie if the two are at most `tie_threshold` apart."""
-    critiques = critiques_of(config.judge)
+    critiques = spec.critiques
 
     async def rate_both(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]

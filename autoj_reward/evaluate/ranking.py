@@ -38,6 +38,7 @@ from autoj_reward.evaluate.statistics import (
 from autoj_reward.io import checks as check
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.checks import BadField, text
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import Candidate
 
 CORRELATIONS: dict[str, Correlation] = {
@@ -92,7 +93,7 @@ def ranking(
     checked = checked.rating_by(checked.view)
     outputs = read_system_outputs(data)
     reference = read_leaderboard(leaderboard, checked.column, outputs)
-    require_protocol(checked.judge, "single")
+    require_protocol(judge_spec(checked.judge), "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
 
     def candidates(instruction: str) -> list[Candidate]:
@@ -101,7 +102,9 @@ def ranking(
 
     def answer(done: RatingsDone) -> ResultFields:
         judge, view, label = checked.judge, checked.view, "rating systems"
-        cost = rate_each(judge, files.journal, instructions, candidates, done, label, view)
+        cost = rate_each(
+            judge_spec(judge), files.journal, instructions, candidates, done, label, view
+        )
         return {"instructions": len(instructions), "cost": cost.fields()}
 
     def metrics(rows: Sequence[Scores]) -> ResultFields:

@@ -42,8 +42,8 @@ from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
-from autoj_reward.models import critiques_of, format_of, ratings_tie
-from autoj_reward.models.spec import judge_spec
+from autoj_reward.models import format_of
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import require_cheap_pass
@@ -221,7 +221,8 @@ def choose_by_ratings(
     rows: MeasuredRows[Candidates], config: SelectionConfig, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate every candidate that some N considers, and choose among them."""
-    found, k, tie = Spool[Selected](), critiques_of(config.judge), ratings_tie(config.judge)
+    found, spec = Spool[Selected](), judge_spec(config.judge)
+    k, tie = spec.critiques, spec.ratings_tie
     most = max(config.sizes)
 
     async def question(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
@@ -233,7 +234,7 @@ def choose_by_ratings(
             return (await Compare(pair, tie=tie).answer(ask)).verdict
 
         if config.budget is not None:
-            own = await choose_within(ask, row, config, config.budget)
+            own = await choose_within(ask, row, config, spec)
         else:
             ratings = await rate_candidates(ask, candidates[:most], k, config.view)
             own = Selected(ratings, await choose_among(row, ratings, config, meet))
@@ -244,7 +245,7 @@ def choose_by_ratings(
         resolve_view(config.view, "choose", None, views)
 
     cost = ask_each(
-        config.judge,
+        spec,
         journal,
         rows,
         question,
@@ -292,7 +293,7 @@ async def choose_among(
 
 
 async def choose_within(
-    ask: Ask, row: Candidates, config: SelectionConfig, share: float
+    ask: Ask, row: Candidates, config: SelectionConfig, spec: JudgeSpec
 ) -> Selected:
     """Choose for each N on a budget of its own, with the ratings that the largest N paid for."""
     found = {
@@ -300,10 +301,10 @@ async def choose_within(
             tuple(_candidates(row)[:n]),
             config.view,
             config.tie_break,
-            critiques_of(config.judge),
+            spec.critiques,
             compares="pairwise" in config.tie_break,
-            tie=ratings_tie(config.judge),
-            share=share,
+            tie=spec.ratings_tie,
+            share=config.budget,
         ).answer(ask)
         for n in config.sizes
     }
@@ -337,20 +338,22 @@ def _grade(
         given = dict(zip(own.to_grade(config), grades, strict=True))
         done(item, tuple(given.get(i) for i in range(len(row.responses))))
 
-    return rate_each(config.grader, journal, items, candidates, graded, "grading", "rating")
+    return rate_each(
+        judge_spec(config.grader), journal, items, candidates, graded, "grading", "rating"
+    )
 
 
 def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
     if config.budget is not None and (scores or isinstance(format_of(config.judge), ScalarFormat)):
         raise ConfigError("budget saves critiques, and nobody writes any here: leave it out")
     if scores is None:
-        require_protocol(config.judge, "single")
+        require_protocol(judge_spec(config.judge), "single")
     if "pairwise" in config.tie_break:
         if scores is not None:
             raise ConfigError("tie_break: pairwise asks the judge, and --scores asks nobody")
-        require_protocol(config.judge, "pairwise")
+        require_protocol(judge_spec(config.judge), "pairwise")
     if grades is None:
-        require_protocol(config.grader, "single")
+        require_protocol(judge_spec(config.grader), "single")
 
 
 def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None], data: str) -> None:

@@ -21,6 +21,7 @@ from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.io.rows import require_usable
 from autoj_reward.journal import Journal
 from autoj_reward.models import format_and_wrapper
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import BadRow, JudgeInput, Judgement
 from experiments.compare.outputs import CandidatesConfig, OrderedConfig
 from experiments.study import ResampledConfig
@@ -78,7 +79,7 @@ def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
 async def ask(judge: JudgeConfig, journal: Journal, inputs: Iterable[JudgeInput]) -> Answers:
     """Return the judgement of every input; start the judge only if the journal lacks one."""
     items = list(dict.fromkeys(inputs))
-    async with asking(judge, journal, len(items)) as asked:
+    async with asking(judge_spec(judge), journal, len(items)) as asked:
         return dict(zip(items, await asked(items), strict=True))
 
 

@@ -173,7 +173,7 @@ def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
 def test_the_judges_own_tie_threshold_where_the_config_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], within: float
 ) -> None:
-    monkeypatch.setattr("autoj_reward.evaluate.pairs.ratings_tie", lambda judge: 6.0)
+    monkeypatch.setattr("autoj_reward.models.spec.ratings_tie", lambda judge: 6.0)
     data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
     out = str(tmp_path / "out.json")
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
