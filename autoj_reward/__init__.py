@@ -9,9 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autoj_reward.client.client import RewardClient
-    from autoj_reward.client.session import open_judge
-    from autoj_reward.config import JudgeConfig, RewardConfig, load_config
+    from autoj_reward.client.judge import AsyncJudge, Judge
+    from autoj_reward.config import JudgeConfig, RewardConfig
     from autoj_reward.errors import AutojError
     from autoj_reward.trainer.reward import RewardModel
     from autoj_reward.types import (
@@ -19,36 +18,36 @@ if TYPE_CHECKING:
         Comparison,
         Judgement,
         Outcome,
+        Pair,
         Reading,
         Selection,
         Verdict,
     )
 
 __all__ = [
+    "AsyncJudge",
     "AutojError",
     "Candidate",
     "Comparison",
+    "Judge",
     "JudgeConfig",
     "Judgement",
     "Outcome",
+    "Pair",
     "Reading",
-    "RewardClient",
     "RewardConfig",
     "RewardModel",
     "Selection",
     "Verdict",
-    "load_config",
-    "open_judge",
 ]
 
 _ELSEWHERE = {
+    "AsyncJudge": "client.judge",
     "AutojError": "errors",
+    "Judge": "client.judge",
     "JudgeConfig": "config",
-    "RewardClient": "client.client",
     "RewardConfig": "config",
     "RewardModel": "trainer.reward",
-    "load_config": "config",
-    "open_judge": "client.session",
 }
 
 

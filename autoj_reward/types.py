@@ -122,7 +122,7 @@ def _asked(query: str, context: Mapping[str, str]) -> str:
     return plain(turns) if turns else query
 
 
-class Contest(NamedTuple):
+class Pair(NamedTuple):
     """Two responses to one query that are to be compared, and what the judge knows beside them."""
 
     query: str

@@ -21,7 +21,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.journal import judgement_key
-from autoj_reward.types import Candidate, Contest, JudgeInput
+from autoj_reward.types import Candidate, JudgeInput, Pair
 
 
 def user(text: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_candidate_of_messages() -> None:
     )
     assert several.query == "User: a\n\nAssistant: b\n\nUser: c"
     assert (several.response, several.context["reference"]) == ("d", "e")
-    [item, _] = Contest("", "d", "e", several.context).inputs()
+    [item, _] = Pair("", "d", "e", several.context).inputs()
     assert item.query == several.query
     assert item.record()["messages"] == [user("a"), assistant("b"), user("c")]
     assert "query" not in item.record()
@@ -174,7 +174,7 @@ def test_records_freeze_what_they_are_given() -> None:
     assert len({item, JudgeInput("single", "q", ("r",), context={"reference": "a"})}) == 1
     assert item != JudgeInput("single", "q", ("r",))
     assert item.untrusted == ("q", "r", "a")
-    assert Contest("q", "a", "b") == ("q", "a", "b", NOTHING)
+    assert Pair("q", "a", "b") == ("q", "a", "b", NOTHING)
 
 
 def test_a_record_tells_only_what_there_is() -> None:

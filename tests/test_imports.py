@@ -198,20 +198,20 @@ def test_importing_stays_cheap(code: str, banned: set[str]) -> None:
 
 def test_the_public_names() -> None:
     assert autoj_reward.__all__ == [
+        "AsyncJudge",
         "AutojError",
         "Candidate",
         "Comparison",
+        "Judge",
         "JudgeConfig",
         "Judgement",
         "Outcome",
+        "Pair",
         "Reading",
-        "RewardClient",
         "RewardConfig",
         "RewardModel",
         "Selection",
         "Verdict",
-        "load_config",
-        "open_judge",
     ]
     for name in autoj_reward.__all__:
         value = getattr(autoj_reward, name)

@@ -71,7 +71,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.compare import Compare
-    from autoj_reward.types import Contest
+    from autoj_reward.types import Pair
 
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
@@ -81,7 +81,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
     def question(row: TextRow) -> Compare:
         query, first, second = row.texts
-        return Compare(Contest(query, first, second, row.context), checked.swap, spec.ratings_tie)
+        return Compare(Pair(query, first, second, row.context), checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
     return _judge(spec, rows, question, verdict_fields, output, strict)

@@ -23,10 +23,10 @@ from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.types import (
     Candidate,
     Comparison,
-    Contest,
     JudgeInput,
     Judgement,
     Outcome,
+    Pair,
 )
 
 T = TypeVar("T")
@@ -185,10 +185,10 @@ class RewardClient:
             )
 
     async def compare(
-        self, pairs: Sequence[Contest | tuple[str, str, str]], *, swap: bool = True
+        self, pairs: Sequence[Pair | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
         """Compare pairs, or (query, first, second) triples, in both orders unless swap is False."""
-        questions = [Compare(Contest(*pair), swap, self.tie) for pair in pairs]
+        questions = [Compare(Pair(*pair), swap, self.tie) for pair in pairs]
         return await compare_all(questions, self.judge)
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:

@@ -40,7 +40,7 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.rate import Rate
-from autoj_reward.types import Candidate, Contest, Judgement, Verdict
+from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 VOTE_NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
 """What a verdict means for the judge that is measured, whose critique counts as the first."""
@@ -269,11 +269,11 @@ def read_references(
     return MeasuredRows(lambda: (case.critiques[author] for case in cases), range(len(cases)))
 
 
-def graded_pair(case: CritiqueCase, first: str, second: str) -> Contest:
+def graded_pair(case: CritiqueCase, first: str, second: str) -> Pair:
     """Return the critiques that the grader compares: its query holds the user's query and the
     response under critique."""
     query = f"{case.query}\n\n[The Assistant's Response]\n{case.response}"
-    return Contest(query, first, second)
+    return Pair(query, first, second)
 
 
 def is_exchanged(case: CritiqueCase, seed: int) -> bool:

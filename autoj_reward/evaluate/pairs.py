@@ -53,7 +53,7 @@ from autoj_reward.models import context_asked
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all, swap_consistent
-from autoj_reward.types import Candidate, Contest, Judgement, Verdict
+from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 
 class PairsConfig(EvaluateConfig):
@@ -73,7 +73,7 @@ class PairsConfig(EvaluateConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class LabelledPair:
     """Two responses with the label FIRST, SECOND or TIE; group: what metrics are reported by.
 
     fields: those of the row that name it, to check files of answers against. context: of the row,
@@ -120,8 +120,8 @@ LABELLED = "labelled"
 PairAnswer = tuple[PairVerdicts, Sequence[Judgement]]
 """Verdicts on a pair, and the judgements of the first round; none where verdicts come from a
 file."""
-PairDone = Callable[[Pair, PairAnswer], None]
-PairQuestion = Callable[[Ask, Pair], Awaitable[tuple[PairAnswer, list[Judgement]]]]
+PairDone = Callable[[LabelledPair, PairAnswer], None]
+PairQuestion = Callable[[Ask, LabelledPair], Awaitable[tuple[PairAnswer, list[Judgement]]]]
 
 
 def eval_p(
@@ -210,7 +210,9 @@ def _run(
     )
 
 
-def read_pairs(source: str, form: str, asked: Sequence[ContextColumn] = ()) -> MeasuredRows[Pair]:
+def read_pairs(
+    source: str, form: str, asked: Sequence[ContextColumn] = ()
+) -> MeasuredRows[LabelledPair]:
     """Return the pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
 
     RewardBench's chosen response stands first, which both orders of a comparison make up for.
@@ -228,19 +230,21 @@ def read_pairs(source: str, form: str, asked: Sequence[ContextColumn] = ()) -> M
         )
     seen, known = Unique(), FORMS[form]
 
-    def build(line: int, row: Fields) -> Pair:
+    def build(line: int, row: Fields) -> LabelledPair:
         first, second = (text(row, name) for name in known.responses)
         label = choice(row, "label", known.label) if known.label else Verdict.FIRST
         seen.check(line, known.id, name := row_id(row, known.id))
         kept = {key: value for key, value in row.items() if key in NAMING}
         query = text(row, known.query, blank=False)
         about, title = context(row, asked), _group(row, known.group)
-        return Pair(line, query, (first, second), label, title, name, kept, about)
+        return LabelledPair(line, query, (first, second), label, title, name, kept, about)
 
     return measured(strictly(source, build))
 
 
-def read_verdicts(source: str, data: str, pairs: MeasuredRows[Pair]) -> MeasuredRows[Verdict]:
+def read_verdicts(
+    source: str, data: str, pairs: MeasuredRows[LabelledPair]
+) -> MeasuredRows[Verdict]:
     """Return verdicts of a file in the authors' form, `{"output": 0}` a row: 0 first, 1 second, 2
     tie.
 
@@ -257,8 +261,8 @@ def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
     tie = spec.ratings_tie
 
-    async def compare(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
-        contest = Contest(pair.query, *pair.responses, pair.context)
+    async def compare(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
+        contest = Pair(pair.query, *pair.responses, pair.context)
         each = [Compare(contest, tie=tie, sample=k) for k in range(config.repeats)]
         found = await compare_all(each, ask)
         rounds = tuple(comparison.verdict for comparison in found)
@@ -275,7 +279,7 @@ def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """Each response rated alone; a tie if the two are at most `tie_threshold` apart."""
     critiques = spec.critiques
 
-    async def rate_both(ask: Ask, pair: Pair) -> tuple[PairAnswer, list[Judgement]]:
+    async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
         found = await rate_candidates(ask, sides, critiques, config.view)
         a, b = (side.view(config.view) for side in found)
@@ -286,7 +290,7 @@ def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     return rate_both
 
 
-def judged_pair(pair: Pair, answer: PairAnswer) -> JudgedPair:
+def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     """Return what the metrics need of a pair and of its verdicts."""
     first, second = pair.responses
     return JudgedPair(
@@ -304,8 +308,8 @@ def _context_fields(config: PairsConfig) -> tuple[ContextColumn, ...]:
     return context_asked(config.judge, config.columns, kind)
 
 
-def _labelled_pair(row: Compared) -> Pair:
-    return Pair(row.line, row.query, row.responses, row.label, "all", None, {})
+def _labelled_pair(row: Compared) -> LabelledPair:
+    return LabelledPair(row.line, row.query, row.responses, row.label, "all", None, {})
 
 
 def _group(row: Fields, field: str) -> str:
@@ -316,7 +320,7 @@ def _group(row: Fields, field: str) -> str:
     return text(row, "subset") if "subset" in row else "all"
 
 
-def _record(pair: Pair, answer: PairAnswer) -> dict[str, Any]:
+def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
     """A judged pair as the leaderboard's browser shows it."""
     verdicts, judgements = answer
     return {

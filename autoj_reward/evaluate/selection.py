@@ -50,7 +50,7 @@ from autoj_reward.questions.budget import require_cheap_pass
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.tie_break import Meet, choose
-from autoj_reward.types import Candidate, Contest, Judgement, Outcome, Verdict
+from autoj_reward.types import Candidate, Judgement, Outcome, Pair, Verdict
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
 """Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
@@ -230,7 +230,7 @@ def choose_by_ratings(
 
         async def meet(i: int, j: int) -> Verdict:
             one, other = candidates[i], candidates[j]
-            pair = Contest(row.query, one.response, other.response)
+            pair = Pair(row.query, one.response, other.response)
             return (await Compare(pair, tie=tie).answer(ask)).verdict
 
         if config.budget is not None:

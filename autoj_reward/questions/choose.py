@@ -12,7 +12,7 @@ from autoj_reward.questions.budget import Race, Spending, Standing
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.tie_break import RULES, choose
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Selection, Verdict
+from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Selection, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +103,4 @@ class Choose:
 
     def _compare(self, i: int, j: int) -> Compare:
         own, other = self.candidates[i], self.candidates[j]
-        return Compare(Contest(own.query, own.response, other.response, own.context), tie=self.tie)
+        return Compare(Pair(own.query, own.response, other.response, own.context), tie=self.tie)

@@ -9,10 +9,10 @@ from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
     SINGLE,
     Comparison,
-    Contest,
     JudgeInput,
     Judgement,
     Outcome,
+    Pair,
     Usage,
     Verdict,
     concurrent_usage,
@@ -31,7 +31,7 @@ class Compare:
     whose own comparisons mean nothing. sample: which of several sampled comparisons this is.
     """
 
-    pair: Contest
+    pair: Pair
     swap: bool = True
     tie: float | None = None
     sample: int = 0

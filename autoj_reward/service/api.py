@@ -65,10 +65,10 @@ from autoj_reward.types import (
     PAIRWISE,
     Candidate,
     Comparison,
-    Contest,
     JudgeInput,
     Judgement,
     Outcome,
+    Pair,
 )
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
         metrics.rated(candidates, judgements)
 
-    def compared(found: Sequence[Comparison], pairs: Sequence[Contest]) -> None:
+    def compared(found: Sequence[Comparison], pairs: Sequence[Pair]) -> None:
         metrics.compared(found)
         orders = (
             (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
@@ -138,7 +138,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/compare", response_model=bodies.CompareAnswer)
     async def compare_pairs(body: bodies.CompareBody) -> Response:
-        pairs = [Contest(p.query, p.first, p.second, p.context) for p in body.pairs]
+        pairs = [Pair(p.query, p.first, p.second, p.context) for p in body.pairs]
         found = await compare_all([Compare(pair, body.swap, client.tie) for pair in pairs], ask)
         compared(found, pairs)
         return answer({"comparisons": [as_json(own) for own in found]})
@@ -169,7 +169,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         choice = await question.answer(ask)
         rated(candidates, choice.judgements)
         held = choice.selection.comparisons
-        pairs = [Contest(body.query, body.responses[i], body.responses[j]) for i, j, _ in held]
+        pairs = [Pair(body.query, body.responses[i], body.responses[j]) for i, j, _ in held]
         compared(choice.comparisons, pairs)
         return answer(
             {

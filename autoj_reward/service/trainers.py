@@ -39,7 +39,7 @@ from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import numbers
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, budgets_of
-from autoj_reward.types import Candidate, Contest, Judgement, Verdict
+from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 RUN_HEADER = "x-run"
 RUNS = 256
@@ -223,7 +223,7 @@ async def _ranking(model: RewardModel, one: Candidate, other: Candidate) -> floa
     async def compared(client: RewardClient) -> float:
         if not client.compares:
             return UNDECIDED
-        contest = Contest(one.query, one.response, other.response, one.context)
+        contest = Pair(one.query, one.response, other.response, one.context)
         [found] = await client.compare([contest])
         return RANKED.get(found.verdict, UNDECIDED)
 

@@ -30,7 +30,7 @@ from autoj_reward.processes import is_first_rank, of_first_rank
 from autoj_reward.trainer.parts import Ask, Parts, RewardFunction
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
-from autoj_reward.types import Candidate, Comparison, Contest, Judgement, Outcome, group_key
+from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -273,7 +273,7 @@ class RewardModel:
         """How many numbers of this run were fallbacks."""
         return self._fallback.used
 
-    def compare_now(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
+    def compare_now(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
         """Compare pairs, or (query, first, second) triples, in both orders. Raises
         BudgetExceeded."""
         return self._submit(self._compare(pairs)).result()
@@ -338,7 +338,7 @@ class RewardModel:
             for c in candidates
         ]
 
-    async def _compare(self, pairs: Sequence[Contest | tuple[str, str, str]]) -> list[Comparison]:
+    async def _compare(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
         if not self.parts.alone:
             raise ConfigError("only the judge compares, and parts stand beside it: rate instead")
         started = time.monotonic()

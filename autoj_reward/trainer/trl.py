@@ -20,7 +20,7 @@ from autoj_reward.trainer.prompts import Turn, candidate, response_text
 from autoj_reward.trainer.reward import Reward, RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.types import Candidate, Contest, Verdict, group_key
+from autoj_reward.types import Candidate, Pair, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]
 LogExtra = Callable[[str, list[Any]], None]
@@ -141,7 +141,7 @@ class OnlineDPOReward:
         first, second = _pairs(self.model, prompts, completions, columns)
         found = self.model.compare_now(
             [
-                Contest(a.query, a.response, b.response, a.context)
+                Pair(a.query, a.response, b.response, a.context)
                 for a, b in zip(first, second, strict=True)
             ]
         )

@@ -13,7 +13,7 @@ from autoj_reward.cli import main as cli
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate import pairs
 from autoj_reward.evaluate.pair_metrics import JudgedPair
-from autoj_reward.evaluate.pairs import Pair, PairAnswer, read_pairs
+from autoj_reward.evaluate.pairs import LabelledPair, PairAnswer, read_pairs
 from autoj_reward.evaluate.results import load_result, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
 from autoj_reward.formats.criteria import load_scenarios
@@ -143,7 +143,7 @@ def test_a_run_that_breaks_off_leaves_no_rows(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     script = ["--set", "judge.script={fail: {short 2: unavailable}}", "--set", "repeats=2"]
 
-    def broken(pair: Pair, answer: PairAnswer) -> JudgedPair:
+    def broken(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
         raise InputError("no more of it")
 
     with pytest.MonkeyPatch.context() as patch:

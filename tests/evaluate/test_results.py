@@ -16,7 +16,7 @@ from autoj_reward.evaluate import ask
 from autoj_reward.evaluate.ask import JudgementCost
 from autoj_reward.evaluate.best_of_four import Choice
 from autoj_reward.evaluate.critiques import CritiqueCase
-from autoj_reward.evaluate.pairs import Pair
+from autoj_reward.evaluate.pairs import LabelledPair
 from autoj_reward.evaluate.results import load_result
 from autoj_reward.evaluate.selection import Candidates
 from autoj_reward.types import Judgement
@@ -28,7 +28,7 @@ GRADER = [
     *("--set", "grader.critique=true"),
 ]
 ROWS = 300
-HELD = {Judgement, Pair, Choice, CritiqueCase, Candidates}
+HELD = {Judgement, LabelledPair, Choice, CritiqueCase, Candidates}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,7 @@ from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
-from autoj_reward.types import Candidate, Contest, JudgeInput, Outcome, Verdict, after
+from autoj_reward.types import Candidate, JudgeInput, Outcome, Pair, Verdict, after
 from tests.judge.test_reward import Hand, judge
 from tests.reference_format import write_reference_format
 
@@ -122,7 +122,7 @@ async def test_equal_inputs_are_judged_once_and_another_reference_is_another(
 async def test_pairs_carry_their_context(marks: str) -> None:
     config = JudgeConfig(kind="fake", format=marks)
     client = RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config)))))
-    told = Contest("q", "long one", "two", {"criteria": "length"})
+    told = Pair("q", "long one", "two", {"criteria": "length"})
     found = await client.compare([told, ("q", "long one", "two")])
     assert [c.verdict for c in found] == [Verdict.FIRST, Verdict.FAILED]
     assert "'criteria'" in found[1].reason

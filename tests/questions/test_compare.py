@@ -17,10 +17,10 @@ from autoj_reward.models.fingerprint import fingerprint
 from autoj_reward.questions.compare import BY_RATINGS, Compare
 from autoj_reward.types import (
     Comparison,
-    Contest,
     JudgeInput,
     Judgement,
     Outcome,
+    Pair,
     Usage,
     Verdict,
 )
@@ -78,7 +78,7 @@ async def compared(first: str, second: str, tie: float = 0.05) -> Comparison:
     async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         return [await own.judge(item) for item in items]
 
-    return await Compare(Contest("Why?", first, second), tie=tie).answer(ask)
+    return await Compare(Pair("Why?", first, second), tie=tie).answer(ask)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_each_response_is_read_once_for_both_orders() -> None:
         asked.extend(items)
         return [await judge().judge(item) for item in items]
 
-    question = Compare(Contest("Why?", "good answer", "poor answer"), tie=0.05)
+    question = Compare(Pair("Why?", "good answer", "poor answer"), tie=0.05)
     found = await question.answer(ask)
     assert [(item.protocol, item.responses, item.direct) for item in asked] == [
         ("single", ("good answer",), True),

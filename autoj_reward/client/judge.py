@@ -1,0 +1,254 @@
+"""`Judge` and `AsyncJudge`: a judge from Python, for scripts and for code with an event loop.
+
+`Judge` runs an `AsyncJudge` on an event loop of its own thread, so it works anywhere, a notebook
+included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.session import open_judge, open_service
+from autoj_reward.config import JudgeConfig, ServiceConfig, View
+from autoj_reward.conversation import NOTHING
+from autoj_reward.errors import EngineUnavailable
+from autoj_reward.journal import Journal
+from autoj_reward.models.views import resolve_view
+from autoj_reward.questions.ask import Question
+from autoj_reward.questions.choose import Choice, Choose
+from autoj_reward.types import Candidate, Comparison, Judgement, Pair
+
+T = TypeVar("T")
+
+
+class AsyncJudge:
+    """A judge that starts with `async with`, and stops with it.
+
+    judge: the name of a model, or a config. journal: a file of every judgement, which later runs
+    reuse; None keeps none.
+
+    >>> async with AsyncJudge("GAIR/autoj-13b") as judge:
+    ...     found = await judge.rate("Why is the sky blue?", "It scatters light.")
+    """
+
+    def __init__(
+        self, judge: str | JudgeConfig = "default", *, journal: str | Path | None = None
+    ) -> None:
+        config = judge if isinstance(judge, JudgeConfig) else JudgeConfig(model=judge)
+        self._config = config
+        self._service: ServiceConfig | None = None
+        self._journal = None if journal is None else Path(journal)
+        self._stack: AsyncExitStack | None = None
+        self._client: RewardClient | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        token_env: str = "AUTOJ_TOKEN",
+        judge: JudgeConfig | None = None,
+        journal: str | Path | None = None,
+    ) -> Self:
+        """Name a running service in place of a judge that starts here.
+
+        token_env: environment variable with its bearer token. judge: where the service's format is
+        not the default judge's.
+        """
+        made = cls(judge or JudgeConfig(), journal=journal)
+        made._service = ServiceConfig(address=address, token_env=token_env)
+        return made
+
+    async def __aenter__(self) -> Self:
+        """Open the judge. Raises AutojError with what to do."""
+        async with AsyncExitStack() as stack:
+            journal = None
+            if self._journal is not None:
+                journal = stack.enter_context(closing(Journal(self._journal)))
+            if self._service:
+                opened = open_service(self._service, self._config, journal=journal)
+            else:
+                opened = open_judge(self._config, journal=journal)
+            self._client = await stack.enter_async_context(opened)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        stack, self._stack, self._client = self._stack, None, None
+        if stack:
+            await stack.aclose()
+
+    @property
+    def client(self) -> RewardClient:
+        """The client behind it. Raises EngineUnavailable while the judge is not open."""
+        if self._client is None:
+            raise EngineUnavailable(CLOSED)
+        return self._client
+
+    async def rate(
+        self,
+        query: str,
+        response: str,
+        *,
+        context: Mapping[str, str] = NOTHING,
+        view: View | None = None,
+    ) -> Judgement:
+        """Rate one response. A judgement that fails abstains with its outcome and reason.
+
+        context: named texts that the judge's format shows, such as a reference. view: the number
+        that is needed; a judgement without it abstains.
+        """
+        [found] = await self.rate_all([Candidate(query, response, context=context)], view=view)
+        return found
+
+    async def rate_all(
+        self, candidates: Sequence[Candidate], *, view: View | None = None
+    ) -> list[Judgement]:
+        """Rate many responses at once: one judgement a candidate, in order."""
+        return await self.client.rate(candidates, view=view)
+
+    async def compare(
+        self,
+        query: str,
+        first: str,
+        second: str,
+        *,
+        context: Mapping[str, str] = NOTHING,
+        swap: bool = True,
+    ) -> Comparison:
+        """Compare two responses, in both orders unless swap is False."""
+        [found] = await self.client.compare([Pair(query, first, second, context)], swap=swap)
+        return found
+
+    async def choose(
+        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
+    ) -> Choice:
+        """Choose the best of several responses, as a best-of-N job does."""
+        client = self.client
+        view = resolve_view("auto", "choose", client.preferred, await client.views())
+        candidates = tuple(Candidate(query, text, context=context) for text in responses)
+        question = Choose(
+            candidates,
+            view,
+            critiques=client.critiques,
+            compares=client.compares,
+            tie=client.tie,
+        )
+        return await question.answer(client.judge)
+
+    async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
+        """Answer questions of any kind at the same time, in order."""
+        return await self.client.answer(questions)
+
+
+class Judge:
+    """`AsyncJudge` for code without an event loop: the same methods, which return when done. Calls
+    may come from any thread.
+
+    >>> with Judge("GAIR/autoj-13b") as judge:
+    ...     print(judge.rate("Why is the sky blue?", "It scatters light.").rating)
+    """
+
+    def __init__(
+        self, judge: str | JudgeConfig = "default", *, journal: str | Path | None = None
+    ) -> None:
+        self._judge = AsyncJudge(judge, journal=journal)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        token_env: str = "AUTOJ_TOKEN",
+        judge: JudgeConfig | None = None,
+        journal: str | Path | None = None,
+    ) -> Self:
+        """Name a running service; see `AsyncJudge.connect`."""
+        made = cls()
+        made._judge = AsyncJudge.connect(address, token_env=token_env, judge=judge, journal=journal)
+        return made
+
+    def __enter__(self) -> Self:
+        """Open the judge. Raises AutojError with what to do."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="autoj-judge")
+        self._thread.daemon = True
+        self._thread.start()
+        try:
+            self._wait(self._judge.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self._wait(self._judge.__aexit__(*exception))
+        finally:
+            self._stop()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise EngineUnavailable(CLOSED)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # of the work, or an interrupt of this thread while it waits
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop and thread:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def rate(
+        self,
+        query: str,
+        response: str,
+        *,
+        context: Mapping[str, str] = NOTHING,
+        view: View | None = None,
+    ) -> Judgement:
+        """Rate one response; see `AsyncJudge.rate`."""
+        return self._wait(self._judge.rate(query, response, context=context, view=view))
+
+    def rate_all(
+        self, candidates: Sequence[Candidate], *, view: View | None = None
+    ) -> list[Judgement]:
+        """Rate many responses at once: one judgement a candidate, in order."""
+        return self._wait(self._judge.rate_all(candidates, view=view))
+
+    def compare(
+        self,
+        query: str,
+        first: str,
+        second: str,
+        *,
+        context: Mapping[str, str] = NOTHING,
+        swap: bool = True,
+    ) -> Comparison:
+        """Compare two responses, in both orders unless swap is False."""
+        return self._wait(self._judge.compare(query, first, second, context=context, swap=swap))
+
+    def choose(
+        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
+    ) -> Choice:
+        """Choose the best of several responses, as a best-of-N job does."""
+        return self._wait(self._judge.choose(query, responses, context=context))
+
+    def answer(self, questions: Sequence[Question[T]]) -> list[T]:
+        """Answer questions of any kind at the same time, in order."""
+        return self._wait(self._judge.answer(questions))
