@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
-from autoj_reward.cli.main import explained
+from autoj_reward.cli.main import explain_errors
 from autoj_reward.config import Block, load_config
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.statistics import Draws
@@ -169,7 +169,7 @@ def study_command(
             print(asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said)
             return 0
 
-        return explained(name.rpartition(".")[2], run)
+        return explain_errors(name.rpartition(".")[2], run)
 
     return main
 

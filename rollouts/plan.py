@@ -92,7 +92,7 @@ def main(
     if not rows:
         raise ConfigError(f"{config}: no model in it whose shape is known, so nothing to plan")
     found = [asdict(row) for row in rows]
-    print(json.dumps(found, indent=2) if flags.as_json else render_plan(rows, machine, flags))
+    print(json.dumps(found, indent=2) if flags.as_json else render_run_plan(rows, machine, flags))
     return 0 if any(row.fault is None for row in rows) else 1
 
 
@@ -234,7 +234,7 @@ LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
 }
 
 
-def render_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
+def render_run_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
     """Return the plan as Markdown."""
     planned = any(row.rate for row in rows)
     columns = rate_columns(flags) if planned else []

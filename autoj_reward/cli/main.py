@@ -171,10 +171,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = vars(parser(typed).parse_args(typed))
     run = given.pop("run")
     with _ending_in_order():
-        return explained("autoj", lambda: run(**given))
+        return explain_errors("autoj", lambda: run(**given))
 
 
-def explained(name: str, work: Callable[[], int]) -> int:
+def explain_errors(name: str, work: Callable[[], int]) -> int:
     """Call `work` and return its exit code; 1 for an error of this package; 130 if interrupted.
 
     The error is printed on one line that begins with `name`; of a group of errors, the first.

@@ -44,7 +44,7 @@ class BestOfFourConfig(EvaluateConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceRow:
     """Responses to one query, the correct ones first. context: for a judge that shows it."""
 
     line: int
@@ -89,10 +89,10 @@ def best_of_four(
     wanted = context_asked(checked.judge, checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
 
-    def candidates(row: Choice) -> list[Candidate]:
+    def candidates(row: ChoiceRow) -> list[Candidate]:
         return [Candidate(row.query, text, context=row.context) for text in row.responses]
 
-    def answer(done: Callable[[Choice, Scores], None]) -> ResultFields:
+    def answer(done: Callable[[ChoiceRow, Scores], None]) -> ResultFields:
         judge, view = checked.judge, checked.view
         cost = rate_each(
             judge_spec(judge), files.journal, choices, candidates, done, "rating", view
@@ -114,11 +114,11 @@ def best_of_four(
     )
 
 
-def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[Choice]:
+def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[ChoiceRow]:
     """Return the rows of a file, bad ones named."""
     seen = Unique()
 
-    def build(line: int, row: Fields) -> Choice:
+    def build(line: int, row: Fields) -> ChoiceRow:
         seen.check(line, "id", name := row_id(row, "id"))
         subset = text(row, "subset", blank=False)
         if subset == TIES and not TIES_ID.fullmatch(str(name)):
@@ -126,7 +126,7 @@ def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[Cho
         right, wrong = text_list(row, "chosen"), text_list(row, "rejected")
         query = text(row, "prompt", blank=False)
         known = check.context(row, asked)
-        return Choice(line, name, query, subset, (*right, *wrong), len(right), known)
+        return ChoiceRow(line, name, query, subset, (*right, *wrong), len(right), known)
 
     return strictly(source, build)
 
@@ -211,11 +211,11 @@ def _ties(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
     return {"pairs": len(pairs)} | draws.percent("accuracy", statistic, both)
 
 
-def _keep(row: Choice, ratings: Scores) -> RatedChoice:
+def _keep(row: ChoiceRow, ratings: Scores) -> RatedChoice:
     return RatedChoice(row.id, text_digest(row.query), row.subset, row.correct, ratings)
 
 
-def _record(row: Choice, ratings: Scores) -> dict[str, Any]:
+def _record(row: ChoiceRow, ratings: Scores) -> dict[str, Any]:
     return {
         "line": row.line,
         "id": row.id,

@@ -89,7 +89,7 @@ def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> fr
 
 
 @lru_cache(maxsize=32)
-def numbers(labels: tuple[str, ...]) -> Labels:
+def number_spellings(labels: tuple[str, ...]) -> Labels:
     """Give each number its other spellings: words, Chinese, Roman."""
     return tuple((label, _words(label)) for label in labels)
 

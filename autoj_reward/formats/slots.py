@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
-from autoj_reward.formats.planted import Labels, numbers
+from autoj_reward.formats.planted import Labels, number_spellings
 from autoj_reward.formats.scale import Scale
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
@@ -142,7 +142,7 @@ class RatingSlot(Slot):
 
     @property
     def spelled(self) -> Labels:
-        return numbers(self.scale.steps)
+        return number_spellings(self.scale.steps)
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         start = _after_lead(text, opened)

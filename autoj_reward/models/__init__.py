@@ -119,7 +119,7 @@ def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
     )
 
 
-def context_of(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
+def context_shown(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
     """The context fields that a judge shows in a protocol, or in any, and whether an input must
     bring each."""
     filled = {CRITERIA} if config.criteria else set()
@@ -141,7 +141,7 @@ def context_asked(
             f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
             f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
         )
-    fields = context_of(config, kind).items()
+    fields = context_shown(config, kind).items()
     return tuple(
         ContextColumn(name, columns.get(name, name), required) for name, required in fields
     )
@@ -161,9 +161,9 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         return ResolvedModel(config.model, words, "cpu")
     device = device_here().kind
     if config.model in BUILT_IN:
-        from autoj_reward.models.built_in import build
+        from autoj_reward.models.built_in import build_model
 
-        folder = build(config.model)
+        folder = build_model(config.model)
         return ResolvedModel(str(folder), folder.name, device)
     folder = Path(config.model).expanduser()
     if folder.is_dir():

@@ -36,7 +36,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "autoj-reward"
 
 
-def build(name: str) -> Path:
+def build_model(name: str) -> Path:
     """Folder of a built-in model, made if it is not there. Safe beside other processes.
 
     Raises ModelError without the package that carries the base, or, for the scalar reward model,
@@ -47,7 +47,7 @@ def build(name: str) -> Path:
     if (folder / "config.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    base = build(BASE) if name == SCALAR else None
+    base = build_model(BASE) if name == SCALAR else None
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
     LOG.warning("preparing the built-in model %s, once: some seconds", name)
     try:

@@ -37,7 +37,7 @@ from autoj_reward.service.gateway import in_address
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.rows import numbers
+from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, budgets_of
 from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
@@ -176,7 +176,7 @@ def add_routes(
         """The reward of one response."""
         row = {**(body.metadata or {}), "label": body.label}
         with answering():
-            [number] = await numbers(
+            [number] = await row_rewards(
                 model, [(mappings(body.prompt), body.response, row)], budgets(request)
             )
             return number

@@ -17,7 +17,7 @@ import asyncio
 from typing import Any
 
 from autoj_reward.errors import ConfigError
-from autoj_reward.trainer.rows import numbers, reward_model
+from autoj_reward.trainer.rows import reward_model, row_rewards
 
 PATIENCE_S = 15.0
 """After which AReaL's wrapper asks again, and at last takes 0."""
@@ -35,7 +35,7 @@ async def reward(
     """
     row = {**data, "label": data.get("answer")}
     asked = (data.get("messages") or prompt, completions, row)
-    [found] = await numbers(reward_model(), [asked])
+    [found] = await row_rewards(reward_model(), [asked])
     return found
 
 

@@ -28,7 +28,7 @@ Returned = tuple[Any, BaseException | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RewardPart:
     """One part. format: of a judge or a scalar model; None for a function. view: the number of the
     judgement that counts. range: the two values that count as 0 and as 1, in place of the part's
     own scale."""
@@ -73,7 +73,7 @@ class Parts:
 
     def __init__(self, config: RewardConfig) -> None:
         self._least = config.reduce == "min"
-        own = {JUDGE: Part(format_of(config.judge))}
+        own = {JUDGE: RewardPart(format_of(config.judge))}
         self.by_name = own | {name: _part(part) for name, part in config.parts.items()}
         self.alone = len(self.by_name) == 1
 
@@ -110,9 +110,9 @@ class Parts:
         return self.by_name[JUDGE].share(reward) if self.alone else min(1.0, max(0.0, reward))
 
 
-def _part(config: PartConfig) -> Part:
+def _part(config: PartConfig) -> RewardPart:
     fmt = None if config.function else format_of(config.judge)
-    return Part(fmt, weight=config.weight, range=config.range)
+    return RewardPart(fmt, weight=config.weight, range=config.range)
 
 
 class RewardFunction:

@@ -22,8 +22,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.models import context_of as context_of_judge
-from autoj_reward.models import format_of
+from autoj_reward.models import context_shown, format_of
 from autoj_reward.types import Candidate, after
 
 Turn = str | Sequence[Mapping[str, Any]]
@@ -231,7 +230,7 @@ class ContextFields:
                 f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
             )
         self._known = known
-        needed = context_of_judge(config.judge, "single")
+        needed = context_shown(config.judge, "single")
         self.asked = tuple(
             ContextColumn(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)

@@ -28,7 +28,7 @@ def reward_model() -> RewardModel:
     return RewardModel(load_run(RewardConfig, path))
 
 
-async def numbers(
+async def row_rewards(
     model: RewardModel,
     rows: Sequence[tuple[Turn, str, Mapping[str, Any]]],
     budgets: Budgets | None = None,

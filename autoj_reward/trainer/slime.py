@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoj_reward.trainer.rows import numbers, reward_model
+from autoj_reward.trainer.rows import reward_model, row_rewards
 
 
 async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
@@ -22,7 +22,7 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
     """
     asked = samples if isinstance(samples, list) else [samples]
     rows = [(s.prompt, s.response, _about(s)) for s in asked]
-    found = await numbers(reward_model(), rows)
+    found = await row_rewards(reward_model(), rows)
     return found if isinstance(samples, list) else found[0]
 
 

@@ -89,20 +89,20 @@ class Split:
 def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
     """Read and split the rows; bad ones are named on standard error and left out."""
     known = load_scenarios()
-    found = read_labelled(data_path(data, rows.training), known)
+    found = read_scenario_rows(data_path(data, rows.training), known)
     for row in found.bad:
         if "given up" not in row.reason:
             tqdm.write(f"left out {row}", file=sys.stderr)
     kept = without(found.rows, measured_queries(data_path(data, name) for name in rows.exclude))
     extra, measured = (
-        read_labelled(data_path(data, name), known).rows if name else ()
+        read_scenario_rows(data_path(data, name), known).rows if name else ()
         for name in (rows.extra, rows.measure)
     )
     parts = split_rows(kept, rows.held_out)
     return Split((*parts.training, *extra), parts.validation, measured)
 
 
-def read_labelled(path: str, known: Scenarios) -> Rows[Labelled]:
+def read_scenario_rows(path: str, known: Scenarios) -> Rows[Labelled]:
     """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
     Rows of a scenario that is none are named by line and left out. Raises InputError if the file

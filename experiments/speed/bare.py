@@ -27,7 +27,7 @@ WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class RatingSlot:
+class SlotReading:
     """A place where a rating is read. context: token ids before it. labels: each label's ids there.
     written: whether the judge opened it itself."""
 
@@ -38,7 +38,7 @@ class RatingSlot:
 
 def slot_of(
     tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], own: Generation
-) -> RatingSlot:
+) -> SlotReading:
     """Return the rating slot of an answer, forced if it has none, as GenerativeJudge does."""
     parsed, force = parse_rating(own.text, fmt), fmt.protocol("single").force
     if isinstance(parsed, ParseFailure):
@@ -47,7 +47,7 @@ def slot_of(
         keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
     prepared = Prepared((), tuple(prompt))
     context, labels = slot_tokens(tokens, prepared, own, keep, opening, fmt.scale.labels)
-    return RatingSlot(context, labels, not isinstance(parsed, ParseFailure))
+    return SlotReading(context, labels, not isinstance(parsed, ParseFailure))
 
 
 class BareEngine:
@@ -93,7 +93,7 @@ class BareEngine:
         return outputs
 
     def _read(
-        self, slots: Sequence[RatingSlot], options: dict[str, Any]
+        self, slots: Sequence[SlotReading], options: dict[str, Any]
     ) -> tuple[list[dict[Ids, dict[int, float]]], list[Any]]:
         """One token at every inner node of every slot's labels, all at once.
 

@@ -40,7 +40,7 @@ from autoj_reward.formats.render import render as render_prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.built_in import BASE, build
+from autoj_reward.models.built_in import BASE, build_model
 from autoj_reward.models.device import Device, device_here
 from autoj_reward.types import JudgeInput
 from experiments.speed.bare import empty_cache
@@ -262,7 +262,7 @@ def write_shape(shape: ModelShape, folder: Path, every_token: bool = False) -> P
     """
     from transformers import AutoTokenizer, LlamaConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(str(build(BASE)))
+    tokenizer = AutoTokenizer.from_pretrained(str(build_model(BASE)))
     config = LlamaConfig(
         architectures=["LlamaForCausalLM"],
         hidden_size=shape.hidden,

@@ -166,7 +166,7 @@ def read_prompts(
     return tuple(kept)
 
 
-def common_arguments(config: TrainConfig) -> dict[str, Any]:
+def trainer_arguments(config: TrainConfig) -> dict[str, Any]:
     """Return arguments that TRL's configs have in common; those of `trainer` override them."""
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {

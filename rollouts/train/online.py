@@ -21,10 +21,10 @@ from autoj_reward.training.saving import train_on
 from rollouts.train.learner import (
     Learner,
     TrainConfig,
-    common_arguments,
     load_policy,
     lora,
     model_options,
+    trainer_arguments,
 )
 
 
@@ -91,7 +91,7 @@ def run_trainer(
     the trainer is given beside them: `model` and `reward_funcs`.
     """
     make, make_arguments = kind
-    args = common_arguments(config) | {
+    args = trainer_arguments(config) | {
         "max_steps": config.steps,
         "temperature": config.learner.temperature,
         "beta": config.kl,

@@ -34,10 +34,10 @@ from rollouts.train.learner import (
     Learner,
     LearnerConfig,
     TrainConfig,
-    common_arguments,
     load_policy,
     lora,
     model_options,
+    trainer_arguments,
 )
 from rollouts.train.main import is_main_process
 from rollouts.train.online import JudgeLog
@@ -61,7 +61,7 @@ def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> Non
         print(f"goes on from {kept}", file=sys.stderr)
     if done < config.steps:
         policy, reference, value = _models(config, learner, kept)
-        args = common_arguments(config) | {
+        args = trainer_arguments(config) | {
             "total_episodes": config.batch_size * (config.steps - done),
             "response_length": config.learner.max_response_tokens,
             "temperature": config.learner.temperature,

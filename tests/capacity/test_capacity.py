@@ -128,9 +128,9 @@ def test_fp8_leaves_head_and_embedding() -> None:
 
 
 def test_the_default_judge_has_the_shape_in_the_table(smollm2: Any) -> None:
-    from autoj_reward.models.built_in import build
+    from autoj_reward.models.built_in import build_model
 
-    there = find_shape(str(build("smollm2-135m-instruct")))
+    there = find_shape(str(build_model("smollm2-135m-instruct")))
     table = find_shape("default")
     assert there.parameters == table.parameters
     assert there.kv_bytes("bf16") == table.kv_bytes("bf16")

@@ -13,7 +13,7 @@ import pytest
 
 from autoj_reward.capacity.plan import PlanConfig
 from autoj_reward.cli import main as cli
-from autoj_reward.cli.main import explained
+from autoj_reward.cli.main import explain_errors
 from autoj_reward.errors import AutojError
 from autoj_reward.models import known_models
 
@@ -238,7 +238,7 @@ def test_the_shell_explains(
     def work() -> int:
         raise error
 
-    assert explained("autoj", work) == code
+    assert explain_errors("autoj", work) == code
     assert capsys.readouterr().err.startswith(said)
 
 
@@ -256,7 +256,7 @@ def test_the_shell_leaves_a_defect_its_traceback(error: Exception) -> None:
         raise error
 
     with pytest.raises((ValueError, ExceptionGroup)) as caught:
-        explained("autoj", work)
+        explain_errors("autoj", work)
     assert "a defect" in "".join(traceback.format_exception(caught.value))
 
 

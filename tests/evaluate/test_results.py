@@ -14,7 +14,7 @@ from autoj_reward.cli import main as cli
 from autoj_reward.client.in_flight import in_order
 from autoj_reward.evaluate import ask
 from autoj_reward.evaluate.ask import JudgementCost
-from autoj_reward.evaluate.best_of_four import Choice
+from autoj_reward.evaluate.best_of_four import ChoiceRow
 from autoj_reward.evaluate.critiques import CritiqueCase
 from autoj_reward.evaluate.pairs import LabelledPair
 from autoj_reward.evaluate.results import load_result
@@ -28,7 +28,7 @@ GRADER = [
     *("--set", "grader.critique=true"),
 ]
 ROWS = 300
-HELD = {Judgement, LabelledPair, Choice, CritiqueCase, Candidates}
+HELD = {Judgement, LabelledPair, ChoiceRow, CritiqueCase, Candidates}
 
 
 @pytest.fixture(scope="module", autouse=True)

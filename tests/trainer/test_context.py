@@ -23,7 +23,7 @@ from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer import slime
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.rows import numbers
+from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate
@@ -104,7 +104,7 @@ def test_openrlhf_and_slime_read_their_label(make: Make) -> None:
     model = make()
     asyncio.run(get_reward(model, ["Q four</s>"], ["Q "], ["4"]))
     sample = SimpleNamespace(prompt="Q", response="five", label="4", metadata={"rubric": "exact"})
-    asyncio.run(numbers(model, [(sample.prompt, sample.response, slime._about(sample))]))
+    asyncio.run(row_rewards(model, [(sample.prompt, sample.response, slime._about(sample))]))
     assert shown(model) == [("five", BOTH), ("four", {"reference": "4"})]
 
 
@@ -134,7 +134,7 @@ READ: list[dict[str, str]] = []
 LABELLED = {"label": "4", "metadata": {"difficulty": 3, "tests": ["a"], "other": "x"}}
 FROM_LABELS: dict[str, Callable[[RewardModel], Any]] = {
     "slime": lambda m: asyncio.run(
-        numbers(m, [("Q", "four", slime._about(SimpleNamespace(**LABELLED)))])
+        row_rewards(m, [("Q", "four", slime._about(SimpleNamespace(**LABELLED)))])
     ),
     "/reward": lambda m: posted(m, {"prompt": "Q", "response": "four", **LABELLED}),
 }
@@ -202,7 +202,7 @@ ASKING: dict[str, tuple[Callable[[RewardModel], Any], list[dict[str, str]]]] = {
         lambda m: OnlineDPOReward(m).judge([TALK] * 2, ["four", "5"], ties_left_out=True), TALK
     ),
     "verl": (lambda m: asyncio.run(score(m, "four", {"query": TALK}, "query")), TALK),
-    "slime and areal": (lambda m: asyncio.run(numbers(m, [(TALK, "four", {})])), TALK),
+    "slime and areal": (lambda m: asyncio.run(row_rewards(m, [(TALK, "four", {})])), TALK),
     "openrlhf: a template's own system turn is no one's": (
         lambda m: asyncio.run(get_reward(m, [CHATML + "four"], [CHATML])), TALK[1:]
     ),

@@ -46,7 +46,7 @@ from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
 from autoj_reward.trainer.prompts import query_text, reply_text, response_text
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.rows import numbers
+from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
@@ -294,7 +294,7 @@ def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> No
     assert metrics == {} == batch_figures([], [])
     assert OnlineDPOReward(reward).judge([], [], ties_left_out=True) == []
     assert OnlineDPOReward(reward).compare([], [], ties_left_out=True) == []
-    assert asyncio.run(numbers(reward, [])) == []
+    assert asyncio.run(row_rewards(reward, [])) == []
 
 
 def test_the_sync_bridge_gives_the_same(reward: RewardModel) -> None:

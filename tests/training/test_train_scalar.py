@@ -263,15 +263,15 @@ def test_the_built_in_model_is_base_and_adapter_merged(
     shipped = tmp_path / "default_scalar"
     monkeypatch.setattr(built_in, "SCALAR_ADAPTER", shipped)
     with pytest.raises(ModelError, match="this installation has no adapter"):
-        built_in.build("default-scalar")
+        built_in.build_model("default-scalar")
     shutil.copytree(built_in.ADAPTER, shipped)
     with pytest.raises(ModelError, match="the adapter has no reward head"):
-        built_in.build("default-scalar")
+        built_in.build_model("default-scalar")
     shutil.rmtree(shipped)
     shutil.copytree(trained[0] / "out/adapter", shipped)
-    folder = built_in.build("default-scalar")
+    folder = built_in.build_model("default-scalar")
     assert folder.parent == base.parent and folder.name.startswith("default-scalar-")
-    assert built_in.build("default-scalar") == folder
+    assert built_in.build_model("default-scalar") == folder
     own, known = (
         AutoModelForSequenceClassification.from_pretrained(path)
         for path in (folder, trained[0] / "out/scalar")
@@ -282,7 +282,7 @@ def test_the_built_in_model_is_base_and_adapter_merged(
     (shipped / "adapter_config.json").write_text(
         (shipped / "adapter_config.json").read_text() + "\n"
     )
-    assert built_in.build("default-scalar") != folder
+    assert built_in.build_model("default-scalar") != folder
 
 
 @pytest.mark.training

@@ -23,7 +23,7 @@ from experiments.default_judge.scenarios import (
     fit_classifier,
     folds,
     macro_f1,
-    read_labelled,
+    read_scenario_rows,
     split_rows,
     threshold,
     train_classifier,
@@ -53,7 +53,7 @@ def test_labelled_rows(tmp_path: Path) -> None:
     ]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_labelled(str(path), KNOWN)
+    found = read_scenario_rows(str(path), KNOWN)
     assert found.rows == (
         Labelled(1, "Say ok.", "others"),
         Labelled(2, "Is it right?", "value_judgment"),
@@ -66,7 +66,7 @@ def test_labelled_rows(tmp_path: Path) -> None:
     ]
     path.write_text('{"category": "rejecting", "instruction": "x"}\n')
     with pytest.raises(InputError, match="no usable row; 1 left out"):
-        read_labelled(str(path), KNOWN)
+        read_scenario_rows(str(path), KNOWN)
 
 
 def test_measured_queries_are_not_trained_on() -> None:
@@ -137,7 +137,7 @@ def test_figures_by_hand() -> None:
 
 
 def test_own_queries_measure_nothing_and_cover_the_gap() -> None:
-    rows = read_labelled(str(OWN), KNOWN)
+    rows = read_scenario_rows(str(OWN), KNOWN)
     assert not rows.bad
     assert "post_summarization" in {row.scenario for row in rows.rows}
     measure = DATA / "autoj/eval_p_dev.jsonl"
