@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import autoj_reward
+from autoj_reward import trl
 from autoj_reward.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +30,7 @@ STAGES = (
     ("journal",),
     ("replicas",),
     ("client",),
-    ("trainer",),
+    ("trainer", "trl"),
     ("service",),
     ("watch",),
     ("data",),
@@ -244,3 +245,11 @@ def test_one_public_name_has_one_meaning() -> None:
                 if not name.startswith("_") and name not in NAMES_OF_COMMANDS:
                     found.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_the_trainers_adapters_stand_in_one_place() -> None:
+    assert trl.__all__ == sorted(trl.__all__) and set(trl.__all__) == set(trl._MODULES)
+    for name in ("GRPOReward", "OnlineDPOReward"):  # the others need torch and TRL
+        assert getattr(trl, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'DPOReward'"):
+        trl.DPOReward  # noqa: B018

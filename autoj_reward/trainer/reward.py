@@ -20,7 +20,7 @@ from weakref import WeakSet
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import used_line
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, JudgedConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
@@ -70,14 +70,17 @@ class RewardModel:
     does the copy in a forked process: name a running service for either. A copy that would start
     replicas beside those of the process it was forked from raises ConfigError.
 
-    >>> with RewardModel(RewardConfig()) as reward:
+    >>> with RewardModel("GAIR/autoj-13b") as reward:
     ...     [found] = reward.rewards_now([Candidate("Why is the sky blue?", "It scatters.")])
     """
 
-    def __init__(self, config: RewardConfig, gpus: str | None = None) -> None:
-        """gpus: what a Ray that starts with the judge sees, as CUDA_VISIBLE_DEVICES has it; None:
-        what this process does."""
-        self.config, self._gpus = config, gpus
+    def __init__(self, reward: str | JudgeConfig | RewardConfig, gpus: str | None = None) -> None:
+        """reward: the name of the judge's model, the judge's config, or the whole reward's. gpus:
+        what a Ray that starts with the judge sees, as CUDA_VISIBLE_DEVICES has it; None: what this
+        process does."""
+        judge = JudgeConfig(model=reward) if isinstance(reward, str) else reward
+        self.config = RewardConfig(judge=judge) if isinstance(judge, JudgeConfig) else judge
+        self._gpus = gpus
         self._forked = False
         self._reset()
         MODELS.add(self)
