@@ -19,7 +19,7 @@ from autoj_reward.formats.render import flags, render, require_readable
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
-from autoj_reward.models import CRITERIA, frequency_penalty, max_output_tokens
+from autoj_reward.models import CRITERIA, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.types import (
     DIRECT,
@@ -53,12 +53,12 @@ class GenerativeJudge:
     @property
     def views(self) -> frozenset[View]:
         """The numbers that this judge gives; of an endpoint, once `contact` has returned."""
-        return views_of(self.config, self.engine.abilities)
+        return views_of(self.config, self.format, self.engine.abilities)
 
     @property
     def distributions(self) -> str:
         """Where label probabilities come from, for a log."""
-        return distributions_of(self.config, self.engine.abilities)
+        return distributions_of(self.config, self.format, self.engine.abilities)
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask an endpoint what it can, unless `known` says; return what is known then. Raises
@@ -72,7 +72,7 @@ class GenerativeJudge:
             config.temperature,
             config.top_p,
             seed=config.seed + sample if config.temperature > 0 else None,
-            frequency_penalty=frequency_penalty(config),
+            frequency_penalty=config.frequency_penalty or 0.0,
             alternatives=bool(config.distribution),
         )
 

@@ -44,7 +44,7 @@ class ScalarReward:
     @property
     def distributions(self) -> str:
         """Where label probabilities come from, for a log: a scalar model has none."""
-        return distributions_of(self.config, Abilities())
+        return distributions_of(self.config, self.format, Abilities())
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is to be kept of a first contact: nothing, the model runs in this process."""

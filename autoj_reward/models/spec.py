@@ -8,7 +8,14 @@ from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import ResolvedModel, format_and_wrapper, format_of, ratings_tie, resolve
+from autoj_reward.models import (
+    ResolvedModel,
+    format_and_wrapper,
+    format_of,
+    frequency_penalty,
+    ratings_tie,
+    resolve,
+)
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
 from autoj_reward.models.views import entry_view
 
@@ -72,4 +79,6 @@ class JudgeSpec:
 def judge_spec(config: JudgeConfig) -> JudgeSpec:
     """Resolve a judge's config. Raises FormatError and ConfigError for what cannot be."""
     wrapper, fmt = format_and_wrapper(config)[1], format_of(config)
-    return JudgeSpec(config, fmt, wrapper, ratings_tie(config), entry_view(config))
+    tie, view = ratings_tie(config), entry_view(config)
+    config = config.model_copy(update={"frequency_penalty": frequency_penalty(config)})
+    return JudgeSpec(config, fmt, wrapper, tie, view)

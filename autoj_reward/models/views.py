@@ -8,8 +8,8 @@ from typing import Literal
 
 from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
-from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.models import format_of, known_models
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.models import known_models
 
 VIEWS: frozenset[View] = frozenset(("rating", "expected", "direct"))
 Use = Literal["choose", "reward"]
@@ -29,9 +29,10 @@ class Abilities:
     about: str = "read from the model at the verdict slot"
 
 
-def views_of(config: JudgeConfig, can: Abilities) -> frozenset[View]:
+def views_of(
+    config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: Abilities
+) -> frozenset[View]:
     """Return the views of a judge whose engine can do this; none for one that only compares."""
-    fmt = format_of(config)
     if isinstance(fmt, ScalarFormat):
         return VIEWS
     if fmt.single is None:
@@ -45,9 +46,9 @@ def views_of(config: JudgeConfig, can: Abilities) -> frozenset[View]:
     return frozenset(found)
 
 
-def distributions_of(config: JudgeConfig, can: Abilities) -> str:
+def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: Abilities) -> str:
     """Return in words where a judge's distributions come from, or why there are none."""
-    if isinstance(format_of(config), ScalarFormat):
+    if isinstance(fmt, ScalarFormat):
         return "none: a scalar model gives one score"
     if config.distribution is False:
         return "none of written ratings: judge.distribution is false"

@@ -132,7 +132,8 @@ class Cluster:
         config = spec.config
         count = config.serve.max_replicas or self.replicas(config, config.serve)
         ongoing = max_ongoing(config, self._gpus_each(config, config.serve))
-        numbers = views_of(config, Abilities()), distributions_of(config, Abilities())
+        told = config, spec.format, Abilities()
+        numbers = views_of(*told), distributions_of(*told)
         return RayBackend(handle, spec.name, count, replace, ongoing, *numbers)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:

@@ -57,8 +57,8 @@ class _Edge:
             self._judge,
             spec.name,
             most,
-            views=views_of(judge, Abilities()),
-            distributions=distributions_of(judge, Abilities()),
+            views=views_of(judge, spec.format, Abilities()),
+            distributions=distributions_of(judge, spec.format, Abilities()),
         )
         client = client_of(spec, backend, max_ongoing(judge, _gpus_each(judge)) * most)
         token = kept_token(self._config.token_env, self._config.token_file)
