@@ -25,7 +25,7 @@ from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.run import Run
 from tests import own_protocol
 from tests.own_protocol import TRIPLE, Best, Triple, write_format
-from tests.service.test_edge import metric, serving
+from tests.service.test_api import metric, serving
 
 QUESTION = Best("Which?", ("long answer", "short", "middling"))
 # The scripted judge says what is scripted for the first response of an order that has something.

@@ -15,7 +15,7 @@ from autoj_reward.errors import EngineUnavailable, ModelError
 from autoj_reward.journal import Journal
 from autoj_reward.questions.rate import Rate
 from autoj_reward.service.api import make_app
-from tests.service.test_edge import serving
+from tests.service.test_api import serving
 
 SCRIPT = {"ratings": {"good": 8, "poor": 3, "fine": 8}, "fail": {"cut": "truncated"}}
 CONFIG = JudgeConfig(kind="fake", script=SCRIPT)

@@ -21,7 +21,7 @@ from autoj_reward.service import connections
 from autoj_reward.service.api import Service
 from autoj_reward.service.connections import Connections, Watched, places
 from autoj_reward.service.serve import listen, server_of
-from tests.service.test_edge import HEADERS, SCORE, Stub, made, metric, until
+from tests.service.test_api import HEADERS, SCORE, Stub, made, metric, until
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"

@@ -25,7 +25,7 @@ from autoj_reward.service.api import Service, make_app
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict, after
 from tests.judgements import compared, rated
 from tests.reference_format import write_reference_format
-from tests.service.test_edge import Stub, calling, made, metric, serving
+from tests.service.test_api import Stub, calling, made, metric, serving
 
 CONTEXT = {"reference": "4", "rubric": "exact"}
 
