@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,7 +56,13 @@ def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:
     assert (tmp_path / "count").read_text(encoding="utf-8") == "x"
 
 
-def test_a_part_is_cut_off_when_the_time_is_up(tmp_path: Path) -> None:
+def test_a_part_is_cut_off_when_the_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The clock stands still until the first part was cut off, however long this machine takes.
+    ticks = chain([0.0] * 3, repeat(100.0))
+    clock = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr("experiments.speed.gpu_figures.time", clock)
     slow = "print('hello', flush=True); import time; time.sleep(600)"
     config = given(tmp_path, slow=slow, more="")
     config = config.model_copy(update={"minutes": 0.01})
