@@ -130,8 +130,13 @@ class Pair(NamedTuple):
     second: str
     context: Mapping[str, str] = NOTHING
 
+    @classmethod
+    def of(cls, first: Candidate, second: Candidate) -> Pair:
+        """Return the pair of two responses to the first one's query."""
+        return cls(first.query, first.response, second.response, first.context)
+
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
-        """What a judge is asked: the pair as it is, then with swap in the other order."""
+        """Return the judge inputs: the pair as it is, then with swap in the other order."""
         orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
         return [JudgeInput(PAIRWISE, self.query, o, sample, context=self.context) for o in orders]
 

@@ -18,6 +18,7 @@ from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.questions.ask import Question
+from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare, compare_all
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.types import (
@@ -190,6 +191,17 @@ class RewardClient:
         """Compare pairs, or (query, first, second) triples, in both orders unless swap is False."""
         questions = [Compare(Pair(*pair), swap, self.tie) for pair in pairs]
         return await compare_all(questions, self.judge)
+
+    def question_of_choice(self, candidates: Sequence[Candidate], **asked: Any) -> Choose:
+        """Return the question which candidate is best, with this judge's critiques and its way of
+        comparing. asked: the other fields of `Choose`."""
+        return Choose(
+            tuple(candidates),
+            critiques=self.critiques,
+            compares=self.compares,
+            tie=self.tie,
+            **asked,
+        )
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind at the same time, in order. An error of one ends all."""

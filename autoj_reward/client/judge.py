@@ -21,7 +21,7 @@ from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Question
-from autoj_reward.questions.choose import Choice, Choose
+from autoj_reward.questions.choose import Choice
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair
 
 T = TypeVar("T")
@@ -132,15 +132,8 @@ class AsyncJudge:
         """Choose the best of several responses, as a best-of-N job does."""
         client = self.client
         view = resolve_view("auto", "choose", client.preferred, await client.views())
-        candidates = tuple(Candidate(query, text, context=context) for text in responses)
-        question = Choose(
-            candidates,
-            view,
-            critiques=client.critiques,
-            compares=client.compares,
-            tie=client.tie,
-        )
-        return await question.answer(client.judge)
+        candidates = [Candidate(query, text, context=context) for text in responses]
+        return await client.question_of_choice(candidates, view=view).answer(client.judge)
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind at the same time, in order."""

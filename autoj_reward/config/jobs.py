@@ -119,7 +119,8 @@ class FailureBudgetConfig(Block):
 
 
 class FailureConfig(FailureBudgetConfig):
-    """What a training run does about judgements that are not ok."""
+    """Settings of a training run for judgements that are not ok: what stands in for their rewards,
+    and how many may fail."""
 
     fallback: Literal["neutral", "group"] | float = "neutral"
     """The number for trainers that must have one. `neutral`: the shaped middle of the judge's

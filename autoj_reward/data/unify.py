@@ -117,7 +117,7 @@ def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 def clean_critique(raw: str, fmt: JudgeFormat) -> str | Reason:
     """Return the critique without the teacher's own solution before it or a rating after it."""
     text = _after(raw, "Critiques")
-    if slots := list(fmt.protocol("single").open_re.finditer(text)):
+    if slots := list(fmt.slots("single")[0].open_re.finditer(text)):
         text = text[: slots[0].start()]
     return text.strip() or Reason.EMPTY
 
@@ -127,7 +127,7 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     parsed = parse_rating(raw, fmt)
     if isinstance(parsed, ParseFailure):
         return Reason.NO_RATING
-    slots = list(fmt.protocol("single").open_re.finditer(raw))
+    slots = list(fmt.slots("single")[0].open_re.finditer(raw))
     values = {parse_rating(raw[: s.end() + 12], fmt) for s in slots[:-1]}
     if any(isinstance(v, ParseFailure) or v.value != parsed.value for v in values):
         return Reason.CONTRADICTORY
@@ -139,7 +139,7 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 
 def _decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
     """Return every decision in the text; places that only repeat the list of options are none."""
-    starts = [match.start() for match in fmt.protocol("pairwise").open_re.finditer(raw)]
+    starts = [match.start() for match in fmt.slots("pairwise")[0].open_re.finditer(raw)]
     pieces = [raw[a:b] for a, b in pairwise([*starts, len(raw)])]
     parsed = [parse_comparison(piece, fmt) for piece in pieces]
     return [found.verdict for found in parsed if not isinstance(found, ParseFailure)]

@@ -169,12 +169,11 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     is_compared = config.protocol == "pairwise"
     if not is_compared:
         config = config.rating_by(config.view)
+    spec = judge_spec(config.judge)
     if config.tie_threshold is None:
-        within = judge_spec(config.judge).ratings_tie or 0.0
-        config = config.model_copy(update={"tie_threshold": within})
+        config = config.model_copy(update={"tie_threshold": spec.ratings_tie or 0.0})
     every = read_pairs(files.sources["data"], form, _context_fields(config))
     rows = every.drawn(config.sample, config.seed)
-    spec = judge_spec(config.judge)
     require_protocol(spec, "pairwise" if is_compared else "single")
 
     def metrics(judged: Sequence[JudgedPair]) -> ResultFields:

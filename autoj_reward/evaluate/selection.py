@@ -229,8 +229,7 @@ def choose_by_ratings(
         candidates = _candidates(row)
 
         async def meet(i: int, j: int) -> Verdict:
-            one, other = candidates[i], candidates[j]
-            pair = Pair(row.query, one.response, other.response)
+            pair = Pair.of(candidates[i], candidates[j])
             return (await Compare(pair, tie=tie).answer(ask)).verdict
 
         if config.budget is not None:

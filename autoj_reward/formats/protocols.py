@@ -7,10 +7,8 @@ service and pages know no protocol by name; another one joins by `PROTOCOLS`.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -24,7 +22,9 @@ from autoj_reward.types import PAIRWISE, RATING, SINGLE, VERDICT, JudgeInput, Ve
 
 
 class JudgeProtocol(Block):
-    """How a format does one protocol.
+    """Lays out the judge calls of one protocol, and names the slots of their verdict.
+
+    Its fields are those of the protocol's block in format.yaml.
 
     template, system: file names beside format.yaml. fields: placeholder of either to `query`, the
     name of a response (`response` where there is one, else `response_1`, `response_2`, …), the name
@@ -49,10 +49,6 @@ class JudgeProtocol(Block):
     """Responses that one input has."""
     direct: ClassVar[bool] = False
     """Whether an input may ask for the slot right after the prompt alone."""
-
-    @cached_property
-    def open_re(self) -> re.Pattern[str]:
-        return re.compile(self.open)
 
     @property
     def comes_first(self) -> bool:
@@ -82,7 +78,7 @@ class JudgeProtocol(Block):
 
 
 class Single(JudgeProtocol):
-    """One response is rated."""
+    """Rates one response."""
 
     direct: ClassVar[bool] = True
 
@@ -91,11 +87,11 @@ class Single(JudgeProtocol):
 
 
 class Pairwise(JudgeProtocol):
-    """Two responses are compared: labels gives the spellings of each verdict, the canonical one
-    first.
+    """Compares two responses.
 
-    scores: in place of labels, for a judge that opens its text with a number for each response:
-    the regular expression of what stands between the two. The higher number wins.
+    labels: the spellings of each verdict, the canonical one first. scores: in place of labels, for
+    a judge that opens its text with a number for each response, the regular expression between the
+    two; the higher number wins.
     """
 
     labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)

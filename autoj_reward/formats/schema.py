@@ -81,13 +81,13 @@ class JudgeFormat(Block):
 
     @property
     def single(self) -> Single | None:
-        """How it rates one response; None if it does not."""
+        """The protocol that rates one response; None if the format has none."""
         found = self.protocols.get(SINGLE)
         return found if isinstance(found, Single) else None
 
     @property
     def pairwise(self) -> Pairwise | None:
-        """How it compares two responses; None if it does not."""
+        """The protocol that compares two responses; None if the format has none."""
         found = self.protocols.get(PAIRWISE)
         return found if isinstance(found, Pairwise) else None
 

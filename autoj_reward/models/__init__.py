@@ -179,11 +179,6 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
 
 
-def critiques_of(config: JudgeConfig) -> int:
-    """How many critiques of a response a judge is asked for; a scalar model says one thing."""
-    return 1 if isinstance(format_of(config), ScalarFormat) else config.critiques
-
-
 def _tokenizer_identity(name: str) -> str:
     folder = Path(name).expanduser()
     if folder.is_dir():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models import known_models
 
-VIEWS: frozenset[View] = frozenset(("rating", "expected", "direct"))
+VIEWS: frozenset[View] = frozenset(get_args(View))
 Use = Literal["choose", "reward"]
 """Whether the number ranks candidates, or is a trainer's reward."""
 

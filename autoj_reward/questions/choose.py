@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from autoj_reward.config import View
@@ -53,54 +53,46 @@ class Choose:
 
     async def answer(self, ask: Ask) -> Choice:
         """Return the choice and the judgements behind it."""
-        if self.share is not None:
-            return await self._within(ask, self.share)
-        rated = [Rate(one, self.critiques, view=self.view) for one in self.candidates]
-        judgements = await rate_all(rated, ask)
+        if self.share is None:
+            rated = [Rate(one, self.critiques, view=self.view) for one in self.candidates]
+            found = tuple(await rate_all(rated, ask))
+            selection, held = await self._select(
+                range(len(found)), found, lambda question: question.answer(ask)
+            )
+            return Choice(selection, found, held)
+        finals = self.compares and tuple(self.rules[:1]) == ("pairwise",)
+        race = Race(self.candidates, ask, self.share, self.critiques, self.view, finals)
+        await race.run()
+        found, judged = tuple(race.judgements()), [i for i in race.entrants if i in race.samples]
+        selection, held = await self._select(judged, found, race.compare)
+        return Choice(selection, found, held, tuple(race.standings()), race.spending())
+
+    async def _select(
+        self,
+        places: Sequence[int],
+        judgements: Sequence[Judgement],
+        compare: Callable[[Compare], Awaitable[Comparison]],
+    ) -> tuple[Selection, tuple[Comparison, ...]]:
+        """Return the choice among the candidates at these places, and its comparisons."""
         held = list[Comparison]()
 
         async def meet(i: int, j: int) -> Verdict:
-            held.append(await self._compare(i, j).answer(ask))
-            return held[-1].verdict
-
-        selection = await choose(
-            self.candidates,
-            judgements,
-            view=self.view,
-            rules=self.rules,
-            meet=meet if self.compares else None,
-            matches=self.matches,
-        )
-        return Choice(selection, tuple(judgements), tuple(held))
-
-    async def _within(self, ask: Ask, share: float) -> Choice:
-        finals = self.compares and tuple(self.rules[:1]) == ("pairwise",)
-        race = Race(self.candidates, ask, share, self.critiques, self.view, finals)
-        await race.run()
-        found, held = race.judgements(), list[Comparison]()
-        judged = [i for i in race.entrants if i in race.samples]
-
-        async def meet(i: int, j: int) -> Verdict:
-            held.append(await race.compare(self._compare(judged[i], judged[j])))
+            pair = Pair.of(self.candidates[places[i]], self.candidates[places[j]])
+            held.append(await compare(Compare(pair, tie=self.tie)))
             return held[-1].verdict
 
         chosen = await choose(
-            [self.candidates[i] for i in judged],
-            [found[i] for i in judged],
+            [self.candidates[i] for i in places],
+            [judgements[i] for i in places],
             view=self.view,
             rules=self.rules,
             meet=meet if self.compares else None,
             matches=self.matches,
         )
         selection = Selection(
-            judged[chosen.index],
+            places[chosen.index],
             chosen.rule,
-            tuple(judged[i] for i in chosen.tied),
-            tuple((judged[i], judged[j], verdict) for i, j, verdict in chosen.comparisons),
+            tuple(places[i] for i in chosen.tied),
+            tuple((places[i], places[j], verdict) for i, j, verdict in chosen.comparisons),
         )
-        standings = tuple(race.standings())
-        return Choice(selection, tuple(found), tuple(held), standings, race.spending())
-
-    def _compare(self, i: int, j: int) -> Compare:
-        own, other = self.candidates[i], self.candidates[j]
-        return Compare(Pair(own.query, own.response, other.response, own.context), tie=self.tie)
+        return selection, tuple(held)

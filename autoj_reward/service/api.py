@@ -54,7 +54,6 @@ from autoj_reward.errors import (
 from autoj_reward.io.files import as_json
 from autoj_reward.logs import LOG
 from autoj_reward.models.views import resolve_view
-from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare, compare_all
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.service import bodies
@@ -149,27 +148,22 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or unknown
-        candidates = tuple(
+        candidates = [
             Candidate(body.query, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
-        )
+        ]
         try:
             view = resolve_view(body.view, "choose", client.preferred, await client.views())
         except ConfigError as error:
             raise HTTPException(422, str(error)) from error
-        question = Choose(
-            candidates,
-            view,
-            body.tie_break,
-            client.critiques,
-            client.compares,
-            client.tie,
-            matches=(bodies.MAX_INPUTS - inputs) // 2,
+        matches = (bodies.MAX_INPUTS - inputs) // 2
+        question = client.question_of_choice(
+            candidates, view=view, rules=body.tie_break, matches=matches
         )
         choice = await question.answer(ask)
         rated(candidates, choice.judgements)
         held = choice.selection.comparisons
-        pairs = [Pair(body.query, body.responses[i], body.responses[j]) for i, j, _ in held]
+        pairs = [Pair.of(candidates[i], candidates[j]) for i, j, _ in held]
         compared(choice.comparisons, pairs)
         return answer(
             {

@@ -139,12 +139,8 @@ class OnlineDPOReward:
         """Scores 1, 0.5, 0 or None of all first completions, then of all second."""
         _require_ties_left_out(ties_left_out)
         first, second = _pairs(self.model, prompts, completions, columns)
-        found = self.model.compare_now(
-            [
-                Pair(a.query, a.response, b.response, a.context)
-                for a, b in zip(first, second, strict=True)
-            ]
-        )
+        pairs = [Pair.of(a, b) for a, b in zip(first, second, strict=True)]
+        found = self.model.compare_now(pairs)
         scores = [SCORES.get(comparison.verdict) for comparison in found]
         return [*scores, *(None if score is None else 1 - score for score in scores)]
 

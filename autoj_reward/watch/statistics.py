@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from autoj_reward.config import View
 from autoj_reward.questions.tie_break import tied_pairs
 from autoj_reward.types import Judgement, Outcome, Usage
 
-VIEWS = ("rating", "expected", "direct")
+VIEWS: tuple[str, ...] = get_args(View)
 """`rating`, `expected` and `direct`."""
 VALUES = 1000
 """Most distinct ratings that are counted apart."""

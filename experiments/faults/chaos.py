@@ -57,7 +57,7 @@ def run_load(config: ChaosConfig) -> list[load.Load]:
 
 
 def run_kills(config: ChaosConfig) -> list[kills.Killed]:
-    """Run one job for each kind of process."""
+    """Run one job for each kind of process, and kill a process of that kind during it."""
     with service(config.kills.judge, config.output, start_s=600) as running:
         return asyncio.run(kills.kill_each(running, config.kills))
 

@@ -25,7 +25,6 @@ from autoj_reward.logs import announce
 from autoj_reward.models import context_asked
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass
-from autoj_reward.questions.choose import Choose
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import Asking, BadRow, Candidate, Judgement, Outcome, Usage
 from rollouts.best_of_n.results import GroupResult
@@ -125,15 +124,10 @@ async def judge_groups(
 async def _select(
     config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
-    choice = await Choose(
-        candidates,
-        _view(config),
-        config.tie_break,
-        reward.critiques,
-        reward.compares,
-        reward.tie,
-        share=config.budget,
-    ).answer(reward.judge)
+    question = reward.question_of_choice(
+        candidates, view=_view(config), rules=config.tie_break, share=config.budget
+    )
+    choice = await question.answer(reward.judge)
     return GroupResult(
         row,
         candidates,

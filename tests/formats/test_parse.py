@@ -50,7 +50,7 @@ def test_parsers_are_total(name: str, text: str) -> None:
         assert parse_rating(text, fmt, [text]) == parse_rating(text, fmt)
     else:
         assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
-    found = list(fmt.pairwise.open_re.finditer(text)) if fmt.pairwise else []
+    found = list(fmt.slots("pairwise")[0].open_re.finditer(text)) if fmt.pairwise else []
     opened = max(found, key=re.Match.start, default=None)
     # A label without words or brackets before it is never taken for a quote.
     if opened and fold(opened.group()).strip(" .-"):

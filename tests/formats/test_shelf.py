@@ -184,7 +184,7 @@ def test_what_a_judge_of_one_response_says(name: str, text: str, rating: float |
 @pytest.mark.parametrize("name", GENERATIVE)
 def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
     fmt = load_format(name)
-    for slot in fmt.protocols.values():
+    for slot in (own for name in fmt.protocols for own in fmt.slots(name)):
         text = slot.force.lstrip() if slot.comes_first else f"Well.{slot.force}"
         found = [m.end() for m in slot.open_re.finditer(text)]
         assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")

@@ -25,7 +25,7 @@ from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.journal import Journal
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
-from autoj_reward.models import critiques_of, resolve
+from autoj_reward.models import resolve
 from autoj_reward.models.device import CPU, Device
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import judge_spec
@@ -200,7 +200,7 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
         more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})
     except ValidationError:
         return [*asked, 1]
-    return [*asked, critiques_of(more)]
+    return [*asked, judge_spec(more).critiques]
 
 
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
