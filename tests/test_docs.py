@@ -10,8 +10,8 @@ import pytest
 from autoj_reward.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 COMMANDS = {name for own in cli.MODULES.values() for name in own}
 MODULES = sorted(set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE)))
 NOT_ON_THE_WAY = {"capacity", "data", "training"}

@@ -1,4 +1,5 @@
-"""The reference of config keys: docs/keys.md holds the text that stands under each key's attribute.
+"""The reference of config keys: docs/reference/config.md holds the text under each
+key's attribute.
 
 `AUTOJ_GOLDEN=write` in the environment writes the page anew.
 """
@@ -37,7 +38,7 @@ from autoj_reward.config import (
 )
 from autoj_reward.io.markup import table
 
-PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 HEAD = """\
 # Keys of run files
 

@@ -1,7 +1,7 @@
 """Memory: what a model's weights and its KV cache take, and each part of a training step on a GPU,
 before anything is loaded.
 
-docs/capacity.md states the rules and what they leave out.
+docs/run/capacity.md states the rules and what they leave out.
 """
 
 from __future__ import annotations

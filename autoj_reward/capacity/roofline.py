@@ -5,8 +5,8 @@
     judgement = prefill + (output - 1) step / C                  C: sequences that fit at once
 
 in steady state, with continuous batching, all lengths at their mean, prefill and decoding in turn.
-docs/capacity.md derives it and lists what it leaves out. Devices are those of `gpus.yaml`, given by
-their figures, or this machine's cores measured.
+docs/run/capacity.md derives it and lists what it leaves out. Devices are those of `gpus.yaml`,
+given by their figures, or this machine's cores measured.
 """
 
 from __future__ import annotations

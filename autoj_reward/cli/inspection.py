@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 FILE = flag("path", metavar="FILE", help="journal.sqlite of a job, or OUTPUT.journal.sqlite")
 EXPORT = flag("--output", required=True, metavar="FILE", help="JSON lines, oldest first")
 HEAD = """\
-# Yours to change; docs/formats.md explains every line. What the judge is shown, and what is read in
-# its answer: autoj parse --input {folder}/sample.jsonl --format {folder} --show
+# Yours to change; docs/judges/formats.md explains every line. To see what the judge is shown, and
+# what is read in its answer: autoj parse --input {folder}/sample.jsonl --format {folder} --show
 #
 """
 """The first lines of a `format.yaml` that `autoj judge new` writes."""

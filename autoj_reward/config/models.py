@@ -41,9 +41,10 @@ class EngineConfig(Block):
     """KV cache of one replica, on each of its GPUs, whatever else they hold. null: 2 on a CPU, and
     what `gpu_memory_utilization` leaves on a GPU."""
     max_sequences: int | None = Field(None, ge=1)
-    """Sequences that an engine runs at once. null: by device and KV cache (docs/capacity.md)."""
+    """Sequences that an engine runs at once. null: by device and KV cache
+    (docs/run/capacity.md)."""
     max_batched_tokens: int | None = Field(None, ge=1)
-    """Tokens of one step. null: by device (docs/capacity.md)."""
+    """Tokens of one step. null: by device (docs/run/capacity.md)."""
     trust_remote_code: bool = False
     """Whether code that comes with the model may run."""
     base_url: Address | None = Field(None, repr=False)

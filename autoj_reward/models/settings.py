@@ -1,7 +1,7 @@
 """What `auto` means on a device: number type, and how much an engine takes on at once.
 
-docs/capacity.md states the rules. Everything that starts an engine asks here, so what a benchmark
-measures is what the service runs.
+docs/run/capacity.md states the rules. Everything that starts an engine asks here, so what a
+benchmark measures is what the service runs.
 """
 
 from __future__ import annotations

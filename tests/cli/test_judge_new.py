@@ -147,7 +147,7 @@ def blocks(page: str) -> dict[str, str]:
 def test_the_format_that_the_page_builds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "judges" / "formats.md").read_text(encoding="utf-8")
     built = blocks(page)
     monkeypatch.chdir(tmp_path)
     Path("supported").mkdir()

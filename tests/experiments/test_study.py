@@ -139,8 +139,8 @@ def test_cells_by_a_format() -> None:
 
 
 TEXTS = [
-    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("configs/*/*.yaml"), ROOT / "Makefile",
-    *ROOT.glob("autoj_reward/**/README.md"),
+    *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("configs/*/*.yaml"),
+    ROOT / "Makefile", *ROOT.glob("autoj_reward/**/README.md"),
 ]  # fmt: skip
 
 

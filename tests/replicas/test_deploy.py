@@ -215,7 +215,7 @@ async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() 
 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
-    board = json.loads((ROOT / "docs/grafana.json").read_text(encoding="utf-8"))
+    board = json.loads((ROOT / "docs/run/grafana.json").read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
     names = {name for expr in asked for name in re.findall(r"\b(?:autoj|process)_\w+", expr)}
     metrics = Metrics()

@@ -1,4 +1,4 @@
-"""The worked example of docs/formats.md: answers to questions with references, by an endpoint."""
+"""The worked example of docs/judges/formats.md: answers judged beside references, by endpoint."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """slime's calls as its own code makes them.
 
 THUDM/slime, slime/rollout/rm_hub/__init__.py at 0b420f1ef4161f02d2a00d47c1318eec955a4e2e, a branch
-that adds one reward of its own to what was on main in 2026 (docs/trainers.md says what is of when):
+that adds one reward of its own to what was on main in 2026 (docs/trainers/index.md says what
+is of when):
 `async_rm` awaits `fn(args, sample)`, `batched_async_rm` awaits `fn(args, samples)`, and
 `remote_rm` posts {prompt, response, label} and takes the JSON of the answer as the reward.
 """
