@@ -80,7 +80,7 @@ types: $(READY)  ## Check types
 	$(BIN)/mypy
 
 docs: $(READY) $(DOCS)/.ready  ## Build the documentation into site/; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=$(DOCS) $(BIN)/python -m mkdocs --quiet build $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=$(DOCS) $(BIN)/python -m mkdocs build $(ARGS)
 
 setup: $(READY)  ## Build .venv from the pinned requirements
 
