@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ from weakref import WeakSet
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import used_line
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
-from autoj_reward.models.views import resolve_view, with_readings
+from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
-from autoj_reward.trainer.parts import Ask, Parts, RewardFunction
+from autoj_reward.trainer.parts import Ask, Parts, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
 from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
@@ -57,6 +57,7 @@ class Reward:
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
+    judges: that rate, by the names of their parts, the reward's own first.
     parts: what counts how, with the scale of the rewards before shaping.
     clients: of the judges that are open, by the names of their parts.
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
@@ -89,8 +90,9 @@ class RewardModel:
         config = self.config
         self._budgets: Budgets = budgets_of(config, FailureBudget)
         self._shape = Shaper(config.shaping)
-        self.parts = Parts(config)
-        self.fields = ContextFields(config)
+        self.judges = reward_judges(config)
+        self.parts = Parts(config, self.judges)
+        self.fields = ContextFields(config, self.judges)
         self._functions: dict[str, Ask] = {
             name: RewardFunction(name, part.function, config.judge.serve.deadline_s).rate
             for name, part in config.parts.items()
@@ -171,20 +173,14 @@ class RewardModel:
             self._stack.callback(journal.close)
         clients = {
             name: await self._stack.enter_async_context(
-                open_reward(own, journal=journal, gpus=self._gpus)
+                open_reward(judge, config.judged[name].service, journal=journal, gpus=self._gpus)
             )
-            for name, own in self._judged()
+            for name, judge in self.judges.items()
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
             self._view(name, client, self._views[name])  # refused before anything is learned
         return clients
-
-    def _judged(self) -> Iterator[tuple[str, JudgedConfig]]:
-        """The parts that judges make, each with the judge that reads what its view needs."""
-        for name, own in self.config.judged.items():
-            judge = with_readings(own.judge, own.view, "reward")
-            yield name, own.model_copy(update={"judge": judge})
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
