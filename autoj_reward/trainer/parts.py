@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -120,6 +120,20 @@ class Parts:
     def share(self, reward: float) -> float:
         """Where a reward lies before shaping, 0..1."""
         return self.by_name[JUDGE].share(reward) if self.alone else min(1.0, max(0.0, reward))
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """One candidate's reward. raw: the configured view of the judgement, or what all parts make;
+    value: what is learned from, after shaping. Both are None if the judgement is not ok, or every
+    part abstains, unless a verdict is planted in what the judge failed on: that earns the lowest
+    rating, and no fallback. parts: what each says in its own unit, None where it abstains; empty
+    for the judge alone."""
+
+    judgement: Judgement
+    raw: float | None
+    value: float | None
+    parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class RewardFunction:

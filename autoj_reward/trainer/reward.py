@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -27,9 +26,10 @@ from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
-from autoj_reward.trainer.parts import Ask, Parts, RewardFunction, reward_judges
+from autoj_reward.trainer.parts import Ask, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
+from autoj_reward.trainer.trl import GRPOReward, TRLReward
 from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -38,20 +38,6 @@ RECENT = 4096
 GRACE_S = 5.0
 """Seconds that work on the judge's loop has to end after the judge was closed."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Reward:
-    """One candidate's reward. raw: the configured view of the judgement, or what all parts make;
-    value: what is learned from, after shaping. Both are None if the judgement is not ok, or every
-    part abstains, unless a verdict is planted in what the judge failed on: that earns the lowest
-    rating, and no fallback. parts: what each says in its own unit, None where it abstains; empty
-    for the judge alone."""
-
-    judgement: Judgement
-    raw: float | None
-    value: float | None
-    parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class RewardModel:
@@ -249,6 +235,15 @@ class RewardModel:
         model.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
+
+    def trl(self) -> TRLReward:
+        """Return the reward function of TRL's GRPOTrainer and RLOOTrainer, `GRPOReward.judge`.
+
+        It is async, and gives None for a judgement that abstains.
+
+        >>> GRPOTrainer("Qwen/Qwen3-4B", reward_funcs=reward.trl(), ...)
+        """
+        return GRPOReward(self).judge
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """The rewards' values, with the configured fallback where one abstains. ConfigError for a
