@@ -23,7 +23,7 @@ FOLLOWS = {
 }
 """The roles that may follow each role; "" is the start."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-OWN = re.compile("query|response(_[0-9]+)?")
+OWN = re.compile("query|responses|response(_[0-9]+)?")
 """Names of a judge input's own texts, which no context field may have."""
 
 

@@ -31,8 +31,8 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"
 
 
-SINGLE, PAIRWISE = "single", "pairwise"
-"""The protocols of every generative judge's format: one response is rated, or two are compared."""
+SINGLE, PAIRWISE, GROUP = "single", "pairwise", "group"
+"""Protocols by name: one response is rated, two are compared, or a group is scored together."""
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slots by name: of a rating, of a comparison, and of a rating read right after the prompt."""
 PLANTED = "planted_verdict"

@@ -20,6 +20,7 @@ SEVERAL = "the judge's text holds another verdict before the last"
 _TRAIL = r"""[\s*_`"'”’)）\\]*"""
 _END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
+_NOTHING = re.compile(r"[\W_]*")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 
 
@@ -58,7 +59,11 @@ class Written:
 
 
 def read_slot(
-    text: str, slot: Slot, policy_texts: Sequence[str] = (), given_texts: Sequence[str] = ()
+    text: str,
+    slot: Slot,
+    policy_texts: Sequence[str] = (),
+    given_texts: Sequence[str] = (),
+    beside: Sequence[Slot] = (),
 ) -> Written | ParseFailure:
     """Read the verdict that a judge wrote in a slot.
 
@@ -68,6 +73,7 @@ def read_slot(
     `1`) may stand in any text by chance and is not taken for planted.
     given_texts: the other texts that it read. A verdict that stands there too is the judge's like
     any other, and one that the judge repeats before its own does not count against its own.
+    beside: the other slots of the same judgement. Their verdicts alone may follow this one.
 
     Only the last slot is read, even when it is malformed and an earlier one is not. A rating off
     the scale or off its step, a slot that repeats the instruction's list ("Response 1 / Response 2
@@ -87,7 +93,7 @@ def read_slot(
         against = slot.against(found.label.name, earlier, seen)
         if against:
             against -= _seen_in(given_texts, slot, opened)
-        if why := _doubt(text, found, slot, against, seen):
+        if why := _doubt(text, found, slot, against, seen, beside):
             return ParseFailure(why, len(text), bool(seen))
     label, start = found.label, opened.start()
     return Written(label.name, label.value, start, label.start, label.end, bool(seen))
@@ -131,11 +137,19 @@ def _closed(text: str, at: int, slot: Slot) -> int | None:
     found = re.compile(_TRAIL + f"(?:{slot.close})").match(text, at)
     if found is None:
         return None
-    return found.end() if slot.close or _END.match(text, found.end()) else None
+    if slot.close or _END.match(text, found.end()):
+        return found.end()
+    line = _LINE_END.match(text, at)  # the next line may begin with mark-up
+    return line.end() if line else None
 
 
 def _doubt(
-    text: str, found: _Closed, slot: Slot, against: Collection[str], seen: frozenset[str]
+    text: str,
+    found: _Closed,
+    slot: Slot,
+    against: Collection[str],
+    seen: frozenset[str],
+    beside: Sequence[Slot],
 ) -> str:
     """Return why a verdict may be another's than the judge's; empty if it is the judge's own.
 
@@ -145,9 +159,27 @@ def _doubt(
         return QUOTED
     if slot.comes_first:
         return ""
-    if not _NOTHING_MORE.match(text, found.end):
+    if not _NOTHING_MORE.match(text, _end_of_verdicts(text, found.end, beside)):
         return NOT_LAST
     return SEVERAL if against else ""
+
+
+def _end_of_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
+    """Return where the verdicts of other slots end that follow one another from a place on."""
+    left = list(beside)
+    while left:
+        for slot in left:
+            opened = slot.open_re.search(text, end)
+            if opened is None or not _NOTHING.fullmatch(text, end, opened.start()):
+                continue
+            found = _read(text, opened, slot)
+            if isinstance(found, _Closed):
+                end = found.end
+                left.remove(slot)
+                break
+        else:
+            return end
+    return end
 
 
 def _seen_in(shown: Sequence[str], slot: Slot, opened: re.Match[str] | None) -> frozenset[str]:
