@@ -441,7 +441,7 @@ class Comparison:
 class Selection:
     """The chosen candidate of a group and the rule that decided.
 
-    rule: `only` | `rating` | `expected` | `direct` | a tie-break name | `all_failed`.
+    rule: `only` | `rating` | `expected` | `direct` | `relative` | a tie-break name | `all_failed`.
     tied: indices that shared the best value before tie-breaking.
     comparisons: knock-out matches played, as (index, index, verdict).
     """

@@ -14,13 +14,17 @@ from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
-from autoj_reward.config import View
+from autoj_reward.config import RelativeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
+from autoj_reward.models.views import require_relative
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
     Candidate,
     Comparison,
@@ -56,7 +60,8 @@ class RewardClient:
     require: called with the numbers that the judge gives before it is first asked; what it raises
     ends the call. preferred: the view that the judge's entry names. scale: lowest and highest
     rating; None where the judge has no scale. tie: with a number, the judge compares two responses
-    by their ratings; see `Compare`.
+    by their ratings; see `Compare`. max_group: most responses of one listwise judgement; None where
+    the judge's format has none.
     chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
     several callers ask for at the same time goes together, too.
 
@@ -80,9 +85,11 @@ class RewardClient:
         preferred: View | None = None,
         scale: tuple[float, float] | None = None,
         tie: float | None = None,
+        max_group: int | None = None,
     ) -> None:
         self.backend = backend
         self.preferred, self.scale, self.tie = preferred, scale, tie
+        self.max_group = max_group
         self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
@@ -202,6 +209,23 @@ class RewardClient:
             tie=self.tie,
             **asked,
         )
+
+    async def question_of_rank(
+        self, candidates: Sequence[Candidate], how: RelativeConfig | None = None
+    ) -> Listwise | Tournament:
+        """Return the question what the responses of a group are worth beside each other. how: None
+        is listwise where the judge's format can, else by comparisons. ConfigError where this judge
+        cannot; InputError for a group that cannot be ranked comes with the answer."""
+        how = how or RelativeConfig(by="comparisons" if self.max_group is None else "listwise")
+        await self.require_relative(how)
+        scale, tie = self.scale, self.tie
+        return rank_question(candidates, how, max_group=self.max_group, scale=scale, tie=tie)
+
+    async def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+        """Raise ConfigError, which names the key, where this judge cannot rank groups this way."""
+        rates = bool(await self.views())
+        most, compares = self.max_group, self.compares
+        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind at the same time, in order. An error of one ends all."""

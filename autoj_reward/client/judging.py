@@ -91,12 +91,12 @@ async def asking(
 
 
 def used_line(
-    client: RewardClient, view: View | None, judgements: Iterable[Judgement] = (), part: str = ""
+    client: RewardClient, view: str | None, judgements: Iterable[Judgement] = (), part: str = ""
 ) -> str:
     """Return what a run uses and how its judgements ended, without any secret.
 
-    view: the number that counts; None where verdicts do. part: name of a reward's part, if the
-    reward has several.
+    view: the number that counts, or how groups are ranked; None where verdicts do. part: name of a
+    reward's part, if the reward has several.
     """
     backend = client.backend
     head = f"{part}: judge" if part else "judge"
@@ -127,7 +127,7 @@ class FirstJudgements:
     """
 
     def __init__(
-        self, client: RewardClient, view: View | None, say: Callable[[str], object] = announce
+        self, client: RewardClient, view: str | None, say: Callable[[str], object] = announce
     ) -> None:
         """say: called with the line."""
         self._client, self._view, self._say = client, view, say

@@ -61,7 +61,8 @@ class Told:
 
     judge: its fingerprint. views: the numbers that it gives. preferred: the view that its entry
     names. in_flight: judge inputs that it takes on at a time. scale: lowest and highest rating.
-    distributions: where they come from, in words. tie: as of `RewardClient`.
+    distributions: where they come from, in words. tie, max_group: as of `RewardClient`. compares:
+    whether it compares two responses; None where the service does not tell.
     """
 
     judge: str
@@ -71,6 +72,8 @@ class Told:
     scale: tuple[float, float] | None = None
     distributions: str = ""
     tie: float | None = None
+    max_group: int | None = None
+    compares: bool | None = None
 
 
 class HttpBackend:
@@ -255,6 +258,8 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
             (float(scale[0]), float(scale[1])) if scale else None,
             str(said.get("distributions", "")),
             None if said.get("ratings_tie") is None else float(said["ratings_tie"]),
+            None if said.get("max_group") is None else int(said["max_group"]),
+            said.get("compares"),
         )
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,6 +28,53 @@ class RayDataConfig(Block):
     """Parts of the input, each with a journal and results of its own; the unit of resuming."""
     concurrency: int = Field(2, ge=1)
     """Workers that sample, and as many that judge; each has one shard at a time."""
+
+
+class RelativeConfig(Block):
+    """How the responses of a group are judged beside each other, in place of one by one."""
+
+    by: Literal["listwise", "comparisons"]
+    """`listwise`: one judgement scores all responses (a format with a `group` protocol, such as
+    `listwise`). `comparisons`: pairs are compared."""
+    orders: int | Literal["both", "alternate"] | None = None
+    """Against position bias. listwise: in how many orders a group is judged; null: 2. comparisons:
+    `both` orders of each pair, or `alternate`: one, in which each response stands first as often
+    as second; null: both."""
+    schedule: Literal["all", "circular", "pivot", "swiss"] = "circular"
+    """Who meets whom: `all` pairs; `circular`: each response its next `neighbours` in a seeded
+    circle; `pivot`: each response one of them; `swiss`: in rounds, neighbours of the current
+    ranking."""
+    neighbours: int = Field(4, ge=1)
+    """Of `circular`: how many of the next in the circle each response meets."""
+    rounds: int = Field(5, ge=1)
+    """Of `swiss`: rounds at most."""
+    pivot: Literal["best", "reference"] = "best"
+    """Of `pivot`: whom all meet, the group's best by a first rating or the row's `reference`."""
+    seed: int = 0
+    """Seed of orders and circles."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that judges the responses."""
+        return "group" if self.by == "listwise" else "pairwise"
+
+    @model_validator(mode="after")
+    def _fitting(self) -> RelativeConfig:
+        of_comparisons = {"schedule", "neighbours", "rounds", "pivot"}
+        if self.by == "listwise":
+            if unused := sorted(of_comparisons & self.model_fields_set):
+                raise ValueError(f"by is listwise, which does not use {', '.join(unused)}")
+            if isinstance(self.orders, str) or (self.orders is not None and self.orders < 1):
+                raise ValueError(f"orders is {self.orders!r}: listwise judges 1 or more orders")
+            return self
+        if isinstance(self.orders, int):
+            raise ValueError(f"orders is {self.orders}: comparisons take both or alternate")
+        for name, own in (("neighbours", "circular"), ("rounds", "swiss"), ("pivot", "pivot")):
+            if name in self.model_fields_set and self.schedule != own:
+                raise ValueError(
+                    f"{name} is of the schedule {own}, and schedule is {self.schedule}"
+                )
+        return self
 
 
 class BestOfNConfig(Block):
@@ -56,6 +103,9 @@ class BestOfNConfig(Block):
     """Share of the tokens that full judging of a query would write. Critiques then go only to
     candidates that can still win, and the rest is abandoned and recorded as such. null: full
     judging."""
+    relative: RelativeConfig | None = None
+    """Judge a query's responses beside each other and choose by their scores, in place of a view.
+    null: each is rated alone."""
     ray_data: RayDataConfig | None = None
     """In shards, by Ray Data. null: in one process."""
 
@@ -80,6 +130,18 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _one_way(self) -> BestOfNConfig:
+        if self.relative and self.budget is not None:
+            raise ValueError(
+                "budget saves critiques of single responses: leave relative out, or it"
+            )
+        if self.relative and self.view != "auto":
+            raise ValueError(
+                f"view is {self.view}, and relative ranks in place of it: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ends(self) -> BestOfNConfig:
         if len(set(self.tie_break)) != len(self.tie_break):
             raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
@@ -96,6 +158,18 @@ class ScoreConfig(Block):
     as `reference: answer`."""
     swap: bool = True
     """Whether `autoj compare` asks for both orders of a pair."""
+
+
+class RankConfig(Block):
+    """`autoj rank`; files come by flag."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge of the groups."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the input by context field of the judge's format, where it has another name, such
+    as `reference: answer`."""
+    relative: RelativeConfig | None = None
+    """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
 
 
 class ServiceConfig(Block):
@@ -163,6 +237,20 @@ class JudgedConfig(Block):
     """The number that rewards. `auto` is the view that the judge's entry names, else `expected`,
     which tells more responses apart than whole ratings, else `rating` where the judge gives no
     distribution."""
+    relative: RelativeConfig | None = None
+    """Judge the responses of a group beside each other: the reward is then a number of 0..1, in
+    place of a view. null: each response is judged alone."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that judges the responses."""
+        return self.relative.protocol if self.relative else "single"
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.relative and self.view != "auto":
+            raise ValueError(f"view is {self.view}, and relative rewards have none: leave it out")
+        return self
 
 
 class PartConfig(JudgedConfig):
@@ -248,6 +336,11 @@ class RewardConfig(JudgedConfig):
         """The judges that are asked, by the names of their parts, the reward's own first."""
         others = {name: own for name, own in self.parts.items() if own.function is None}
         return {JUDGE: self, **others}
+
+    @staticmethod
+    def key_of(name: str) -> str:
+        """Return where a part's judge stands in a run file, by the part's name."""
+        return "reward" if name == JUDGE else f"reward.parts.{name}"
 
     @property
     def started(self) -> list[JudgeConfig]:

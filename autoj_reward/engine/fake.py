@@ -151,7 +151,7 @@ class FakeEngine(_Script):
             return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
         if GROUP_WORDS in prepared.prompt[-1].text:
-            text = self._group(responses)
+            text = self._group(prepared.prompt)
         else:
             text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
         if self._marks and not prepared.tail:
@@ -176,9 +176,12 @@ class FakeEngine(_Script):
             return given
         return f"Scripted critique of {len(response)} characters.\nRating: [[{given}]]"
 
-    def _group(self, responses: list[str]) -> str:
-        scores = zip("ABCDEFGHIJKLMNOP", map(self._rating, responses), strict=False)
-        lines = [f"{GROUP_WORDS} {label}: {score}" for label, score in scores]
+    def _group(self, prompt: Prompt) -> str:
+        """Score the responses by their labels; an empty one is no part of the prompt."""
+        shown = {p.name: p.text for m in prompt for p in m.parts if p.response}
+        labels = re.findall(r"<response (\w+)>", prompt[-1].text)
+        scores = [self._rating(shown.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)]
+        lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
         return "\n".join(["Scripted critique of a group.", *lines])
 
     def _pair(self, responses: list[str]) -> str:

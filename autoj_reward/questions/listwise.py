@@ -29,6 +29,11 @@ class Listwise:
         members = members_of(self.candidates)
         return [_input(members, shown) for shown in self._shown(members)]
 
+    @property
+    def most_inputs(self) -> int:
+        """Judge inputs at most."""
+        return len(self.inputs())
+
     async def answer(self, ask: Ask) -> Ranking:
         """Return the scores, as shares of the scale."""
         members = members_of(self.candidates)
@@ -59,7 +64,8 @@ class Listwise:
         by_mean = all(own.expected is not None for own in known)
         values = [(own.expected if by_mean else own.value) if own else None for own in readings]
         scores = (None if value is None else (value - low) / (high - low) for value in values)
-        return Order(tuple(shown), tuple(scores), sum(own.forced for own in known))
+        forced = tuple(own is not None and own.forced for own in readings)
+        return Order(tuple(shown), tuple(scores), forced)
 
 
 def _input(members: Members, shown: Sequence[int]) -> JudgeInput:

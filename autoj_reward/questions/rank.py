@@ -15,6 +15,10 @@ from typing import Any
 from autoj_reward.errors import InputError
 from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Reading, Usage
 
+STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
+POSITION_CORRELATION = "position_correlation"
+"""Slots of a response's judgement beside its rating; see `Ranking.as_judgements`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -23,8 +27,8 @@ class Order:
 
     shown: tuple[int, ...]
     scores: tuple[float | None, ...]
-    forced: int = 0
-    """Scores that were read at a forced slot."""
+    forced: tuple[bool, ...]
+    """Which scores were read at a forced slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,27 @@ class Ranking:
         """The cost of all judgements."""
         return sum((judgement.usage for judgement in self.judgements), Usage())
 
+    def _was_forced(self, order: Order, i: int) -> bool:
+        return i in order.shown and order.forced[order.shown.index(i)]
+
+    def record(self) -> dict[str, Any]:
+        """Return the scores and their evidence as JSON holds them, without the judgements."""
+        return {
+            "scores": list(self.scores),
+            "errors": list(self.errors),
+            "reasons": list(self.reasons),
+            "orders": [{name: getattr(o, name) for name in Order.__slots__} for o in self.orders],
+            "matches": [{name: getattr(m, name) for name in Match.__slots__} for m in self.matches],
+            "order_spread": self.spread,
+            "position_correlation": self.position_correlation,
+        }
+
     def as_judgements(self) -> list[Judgement]:
         """Return a judgement for each response whose rating is its score, for what takes ratings.
-        The cost of the group is shared out."""
+
+        Beside the rating its readings have the score's standard error, and of the group the spread
+        over orders and the correlation with position. The cost of the group is shared out.
+        """
         count, cost = len(self.scores), self.usage
         flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
         judge = self.judgements[0].judge if self.judgements else ""
@@ -104,9 +126,15 @@ class Ranking:
                 outcome = failed.outcome if failed else Outcome.UNPARSABLE
                 own = Judgement(outcome, reason=self.reasons[i])
             else:
-                own = Judgement(
-                    Outcome.OK, readings=(Reading(RATING, f"{score:g}", score, expected=score),)
-                )
+                forced = any(self._was_forced(order, i) for order in self.orders)
+                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=forced)
+                about = {
+                    STANDARD_ERROR: self.errors[i],
+                    ORDER_SPREAD: self.spread,
+                    POSITION_CORRELATION: self.position_correlation,
+                }
+                more = (Reading(s, f"{v:g}", v) for s, v in about.items() if v is not None)
+                own = Judgement(Outcome.OK, readings=(rating, *more))
             critique = self.critiques[i] if self.critiques else ""
             usage = Usage(
                 _part(cost.tokens_in, i, count),

@@ -43,6 +43,18 @@ class Tournament:
     """As for `Compare`."""
     seed: int = 0
 
+    @property
+    def most_inputs(self) -> int:
+        """Judge inputs at most."""
+        count = len(self.candidates)
+        pairs = {
+            "all": count * (count - 1) // 2,
+            "circular": min(count * self.neighbours, count * (count - 1) // 2),
+            "pivot": count + count // 2,
+            "swiss": self.rounds * (count // 2),
+        }
+        return (1 + self.both) * pairs[self.schedule]
+
     async def answer(self, ask: Ask) -> Ranking:
         """Return the win rates. InputError where the pivot is a reference that is not there."""
         members = members_of(self.candidates)

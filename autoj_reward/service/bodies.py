@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from autoj_reward.config import TieBreak, View, ViewOrAuto
+from autoj_reward.config import RelativeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.conversation import (
     MAX_TURNS,
     NAME,
@@ -31,6 +31,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
+from autoj_reward.questions.rank import Match, Order
 from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
@@ -204,6 +205,17 @@ class BestOfNBody(PromptFields):
         return self
 
 
+class RankBody(PromptFields):
+    """The body of POST /v1/rank: one group.
+
+    relative: how it is judged, as in a run file; null is listwise where the judge's format
+    can, else by comparisons.
+    """
+
+    responses: list[Text] = Field(min_length=2, max_length=MAX_RESPONSES)
+    relative: RelativeConfig | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeDescription:
     """The answer of GET /v1/judge.
@@ -213,7 +225,9 @@ class JudgeDescription:
     that sends more waits. scale: lowest and highest rating; null for a scalar model's scores.
     distributions: where they come from, or why there are none, in words. ratings_tie: with a
     number, this judge compares by ratings: two responses whose expected ratings right after the
-    prompt are at most so far apart tie; null for one that compares by itself.
+    prompt are at most so far apart tie; null for one that compares by itself. max_group: responses
+    that one listwise judgement scores at most; null where the format has none. compares: whether
+    the judge compares two responses.
     """
 
     judge: str
@@ -223,6 +237,8 @@ class JudgeDescription:
     scale: list[float] | None
     distributions: str
     ratings_tie: float | None
+    max_group: int | None
+    compares: bool
 
 
 Distribution = tuple[tuple[str, float], ...]
@@ -288,6 +304,21 @@ class BestOfNAnswer:
     """The answer of POST /v1/best_of_n: the choice, and one judgement a response, in order."""
 
     selection: Selection
+    judgements: tuple[JudgementAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankAnswer:
+    """The answer of POST /v1/rank; see `questions.rank.Ranking`. judgements: those behind the
+    scores, in the order in which they were asked for."""
+
+    scores: tuple[float | None, ...]
+    errors: tuple[float | None, ...]
+    reasons: tuple[str, ...]
+    orders: tuple[Order, ...]
+    matches: tuple[Match, ...]
+    order_spread: float | None
+    position_correlation: float | None
     judgements: tuple[JudgementAnswer, ...]
 
 

@@ -29,7 +29,8 @@ Returned = tuple[Any, BaseException | None]
 
 @dataclass(frozen=True, slots=True)
 class RewardPart:
-    """One part. format: of a judge or a scalar model; None for a function. view: the number of the
+    """One part. format: of a judge or a scalar model; None for a function, and for a judge of whole
+    groups, whose scores are from 0 to 1. view: the number of the
     judgement that counts. range: the two values that count as 0 and as 1, in place of the part's
     own scale."""
 
@@ -66,10 +67,13 @@ class RewardPart:
 def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     """Resolve the judges of a reward, by the names of their parts, the reward's own first. Each
     reads what its view needs. Raises ConfigError and FormatError for what cannot be."""
-    return {
-        name: judge_spec(own.judge).that_reads(own.view, "reward")
-        for name, own in config.judged.items()
-    }
+    found = {}
+    for name, own in config.judged.items():
+        spec = judge_spec(own.judge)
+        if own.relative:
+            spec.require_relative(own.relative, f"{config.key_of(name)}.relative")
+        found[name] = spec.that_reads("expected" if own.relative else own.view, "reward")
+    return found
 
 
 class Parts:
@@ -83,9 +87,10 @@ class Parts:
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: those of the config, as `reward_judges` returns them."""
         self._least = config.reduce == "min"
-        self.by_name = {JUDGE: RewardPart(judges[JUDGE].format)}
+        own = None if config.relative else judges[JUDGE].format
+        self.by_name = {JUDGE: RewardPart(own)}
         for name, part in config.parts.items():
-            fmt = None if part.function else judges[name].format
+            fmt = None if part.function or part.relative else judges[name].format
             self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
         self.alone = len(self.by_name) == 1
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import stdev
 
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
+from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
 from autoj_reward.questions.tie_break import tied_pairs
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
+from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 
 def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
@@ -21,6 +22,9 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     `judge/tokens_in`, `judge/tokens_out`: means of a judgement. `judge/seconds`: mean time that a
     judgement took in the judge's engine; `judge/queued_seconds`: mean time that it waited for it.
     `judge/response_characters`: mean length of the responses.
+
+    Where a group is judged together: `judge/standard_error` of the scores, `judge/order_spread` and
+    `judge/position_correlation`, means; see `Ranking`.
 
     With several parts the rewards are theirs together. `parts/<name>`: mean of what a part says, in
     its own unit; `parts/<name>_abstains`: share of the responses of which it says nothing.
@@ -59,8 +63,19 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
+        **_relative_figures(judgements, mean),
         **_part_figures([reward.parts for reward in rewards], mean),
     }
+
+
+def _relative_figures(
+    judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
+    """Of responses that were judged beside each other; nothing for others."""
+    names = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
+    read = {name: [own for j in judgements if (own := j.reading(name))] for name in names}
+    values = {name: [r.value for r in found if r.value is not None] for name, found in read.items()}
+    return {f"judge/{name}": mean(own) for name, own in values.items() if any(read.values())}
 
 
 def _part_figures(
