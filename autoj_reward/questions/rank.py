@@ -32,7 +32,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PairScore:
     """One comparison: two responses by index, and the share that the first won, 0..1; None where
     the comparison failed. A reference that is no response of the group has the index -1."""
 
@@ -56,7 +56,7 @@ class Ranking:
     """Every judgement behind the scores, in the order in which they were asked for."""
     orders: tuple[Order, ...] = ()
     """Of a listwise ranking the orders that were judged."""
-    matches: tuple[Match, ...] = ()
+    matches: tuple[PairScore, ...] = ()
     """Of a ranking by comparisons the comparisons that were held."""
     critiques: tuple[str, ...] = field(default=(), repr=False)
     """For each response the first text in which the judge wrote about it."""
@@ -105,7 +105,9 @@ class Ranking:
             "errors": list(self.errors),
             "reasons": list(self.reasons),
             "orders": [{name: getattr(o, name) for name in Order.__slots__} for o in self.orders],
-            "matches": [{name: getattr(m, name) for name in Match.__slots__} for m in self.matches],
+            "matches": [
+                {name: getattr(m, name) for name in PairScore.__slots__} for m in self.matches
+            ],
             "order_spread": self.spread,
             "position_correlation": self.position_correlation,
         }

@@ -21,7 +21,7 @@ def rank_question(
     scale: tuple[float, float] | None,
     tie: float | None,
 ) -> Listwise | Tournament:
-    """Return the question that ranks a group. The judge is one that `require_relative` lets pass."""
+    """Return the question that ranks a group. The judge has passed `require_relative`."""
     own = tuple(candidates)
     if how.by == "listwise":
         assert max_group is not None and scale is not None

@@ -11,7 +11,7 @@ from autoj_reward.conversation import Context, context_of
 from autoj_reward.errors import InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all
-from autoj_reward.questions.rank import Match, Members, Ranking, all_alike, members_of
+from autoj_reward.questions.rank import Members, PairScore, Ranking, all_alike, members_of
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.strengths import Strengths, Win, fit_bradley_terry, win_rates
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Verdict
@@ -102,7 +102,7 @@ class _Held:
         self.how, self.members = how, members
         self.texts = list(members.candidates)
         self.wins: list[Win] = []
-        self.matches: list[Match] = []
+        self.matches: list[PairScore] = []
         self.comparisons: list[Comparison] = []
         self.judgements: list[Judgement] = []
 
@@ -117,7 +117,7 @@ class _Held:
             won = share_won(found)
             self.comparisons.append(found)
             self.judgements += found.orders
-            self.matches.append(Match(self._place(i), self._place(j), won))
+            self.matches.append(PairScore(self._place(i), self._place(j), won))
             if won is not None:
                 self.wins.append((i, j, won))
 

@@ -31,7 +31,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
-from autoj_reward.questions.rank import Match, Order
+from autoj_reward.questions.rank import Order, PairScore
 from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
@@ -316,7 +316,7 @@ class RankAnswer:
     errors: tuple[float | None, ...]
     reasons: tuple[str, ...]
     orders: tuple[Order, ...]
-    matches: tuple[Match, ...]
+    matches: tuple[PairScore, ...]
     order_spread: float | None
     position_correlation: float | None
     judgements: tuple[JudgementAnswer, ...]

@@ -41,7 +41,7 @@ def refuse_groups(config: RewardConfig, why: str) -> None:
     for name, own in config.judged.items():
         if own.relative:
             raise ConfigError(
-                f"{config.key_of(name)}.relative judges the responses of a query beside each other, "
+                f"{config.key_of(name)}.relative judges a query's responses beside each other, "
                 f"and {why}: leave it out, so that each response is rated alone"
             )
 
