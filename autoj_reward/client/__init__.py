@@ -1,1 +1,2 @@
-"""What jobs and trainers hold: bounds, retries, coalesces, records."""
+"""Client of a judge for jobs and trainers: concurrency limits, retries, coalescing and the
+journal."""
