@@ -1,2 +1,1 @@
-"""Client of a judge for jobs and trainers: concurrency limits, retries, coalescing and the
-journal."""
+"""Client of a judge for jobs and trainers: concurrency limits, retries, coalescing, recording."""

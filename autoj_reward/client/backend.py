@@ -16,8 +16,7 @@ from autoj_reward.types import JudgeInput, Judgement
 
 
 class Backend(Protocol):
-    """Interface of a backend: judges lists of inputs and yields each judgement as soon as it is
-    done."""
+    """Interface of a backend: judges lists of inputs, and yields each judgement when it is done."""
 
     judge: str
     """Fingerprint of the judge."""
@@ -34,27 +33,29 @@ class Backend(Protocol):
 
     @property
     def distributions(self) -> str:
-        """Return where label probabilities come from, for logs. For an endpoint, valid after
-        `contact`."""
+        """Return where label probabilities come from, for logs.
+
+        For an endpoint this is known after `contact`.
+        """
         return "not told"
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the views that the judge gives, and its endpoint's probed capabilities ({} without
-        one).
+        """Return the views that the judge gives, and the probed capabilities of its endpoint.
 
-        known: capabilities probed earlier; if empty, an endpoint is probed now. Raises
-        EngineUnavailable if the endpoint does not answer, ConfigError for an error that only the
-        user can fix.
+        Judges without an endpoint have no capabilities: {}. known: capabilities probed earlier; if
+        empty, an endpoint is probed now. Raises EngineUnavailable if the endpoint does not answer,
+        ConfigError for an error that only the user can fix.
         """
         return VIEWS, {}
 
     def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        """Yield (index, judgement) in order of completion. Raises EngineUnavailable if a replica is
-        lost."""
+        """Yield (index, judgement) in order of completion.
+
+        Raises EngineUnavailable if a replica is lost.
+        """
 
     async def check(self) -> int:
-        """Return the number of replicas that can judge now. Raises EngineUnavailable if none
-        can."""
+        """Return the number of replicas that can judge now. Raises EngineUnavailable for 0."""
 
     async def update(self, spec: JudgeSpec) -> None:
         """Replace the judge. On return every new call goes to the new one.
@@ -67,8 +68,10 @@ class Backend(Protocol):
 
 
 class LocalBackend(Backend):
-    """Backend that runs the replica code in this process, without Ray: for endpoints, scripts and
-    tests."""
+    """Backend that runs the replica code in this process, without Ray.
+
+    It serves endpoints, scripted judges and tests.
+    """
 
     def __init__(self, replica: JudgeReplica) -> None:
         self._replica = replica

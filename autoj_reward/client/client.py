@@ -150,10 +150,9 @@ class RewardClient:
             return self._views[judge]
 
     async def finding(self) -> Mapping[str, Any]:
-        """Return the probed capabilities of the judge's endpoint as JSON values; {} for other
-        judges.
+        """Return the endpoint's probed capabilities as JSON values.
 
-        Raises what `views` raises.
+        {} for judges without an endpoint. Raises what `views` raises.
         """
         await self.views()
         return self._finding
@@ -184,8 +183,7 @@ class RewardClient:
         return await rate_all(questions, self.judge)
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
-        """Raise ConfigError if none of these ratings has an expected value and no earlier one
-        had."""
+        """Raise ConfigError if neither these ratings nor any earlier one had an expected value."""
         lacking = [own.lacks("expected") for own in answers if own.rating is not None]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
@@ -198,16 +196,17 @@ class RewardClient:
     async def compare(
         self, pairs: Sequence[Pair | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
-        """Compare pairs, or (query, first, second) triples, in both orders unless `swap` is
-        False."""
+        """Compare pairs, or (query, first, second) triples.
+
+        swap: judge each pair in both orders.
+        """
         questions = [Compare(Pair(*pair), swap, self.tie) for pair in pairs]
         return await compare_all(questions, self.judge)
 
     def question_of_choice(self, candidates: Sequence[Candidate], **asked: Any) -> Choose:
-        """Return the `Choose` question on these candidates, with this judge's critiques and
-        comparisons.
+        """Return the `Choose` question on these candidates.
 
-        asked: other fields of `Choose`.
+        It takes critiques and comparisons as this client does. asked: the other fields of `Choose`.
         """
         return Choose(
             tuple(candidates),
@@ -218,8 +217,10 @@ class RewardClient:
         )
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
-        """Answer questions of any kind concurrently; return the answers in order. The first error
-        is raised."""
+        """Answer questions of any kind concurrently, and return the answers in order.
+
+        The first exception cancels the rest and is raised.
+        """
         tasks = [asyncio.ensure_future(question.answer(self.judge)) for question in questions]
         try:
             return list(await asyncio.gather(*tasks))
@@ -229,11 +230,11 @@ class RewardClient:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def judge(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        """Return one judgement for each input, in order: from the journal, a call in flight, or a
-        new call.
+        """Return one judgement for each input, in order.
 
-        view: a number that a judgement from the journal must have, if the judge gives it at all.
-        Raises EngineUnavailable once the client is closed, and what `views` raises.
+        It comes from the journal, from a call in flight, or from a new call. view: a number that a
+        judgement from the journal must have, if the judge gives it at all. Raises EngineUnavailable
+        once the client is closed, and what `views` raises.
         """
         wanted = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}

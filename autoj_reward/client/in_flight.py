@@ -114,8 +114,10 @@ class Recorder:
         self._futures.append(future)
 
     def flush(self) -> None:
-        """Record the queued judgements and resolve their futures; an error is set on their
-        futures."""
+        """Record the queued judgements and resolve their futures.
+
+        If recording fails, the futures get the error.
+        """
         said, futures = self._said, self._futures
         self._said, self._futures = [], []
         try:

@@ -132,8 +132,7 @@ class AsyncJudge:
     async def choose(
         self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
     ) -> Choice:
-        """Choose the best of several responses, with the default tie-break rules of a best-of-N
-        job.
+        """Choose the best of several responses, with a best-of-N job's default tie-break rules.
 
         context: named texts that the judge's format shows, such as a reference answer.
         """
@@ -241,8 +240,7 @@ class Judge:
         context: Mapping[str, str] = NOTHING,
         swap: bool = True,
     ) -> Comparison:
-        """Compare two responses, in both orders unless `swap` is False; see
-        `AsyncJudge.compare`."""
+        """Compare two responses; see `AsyncJudge.compare`."""
         return self._wait(self._judge.compare(query, first, second, context=context, swap=swap))
 
     def choose(

@@ -58,8 +58,10 @@ NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Description that a service gives of itself (GET /v1/judge). Older services give only
-    `judge`."""
+    """Description that a service gives of itself (GET /v1/judge).
+
+    Older services give only `judge`.
+    """
 
     judge: str
     """Fingerprint of the judge."""
@@ -88,8 +90,11 @@ class HttpBackend:
 
     @classmethod
     async def connect(cls, address: str, token: str, start_s: float) -> HttpBackend:
-        """Connect to a service. Raises EngineUnavailable naming the address if none answers in
-        `start_s` seconds, ConfigError for a wrong token or address."""
+        """Connect to a service.
+
+        Raises EngineUnavailable naming the address if no service answers in `start_s` seconds,
+        ConfigError for a wrong token or address.
+        """
         base = parse_base_url(address, "service.address")
         # No timeout on reading: the RewardClient keeps the deadline.
         client = session(base, headers={"Authorization": f"Bearer {token}"}, connect_s=CONNECT_S)
@@ -238,8 +243,11 @@ class HttpBackend:
 
 
 async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -> Told:
-    """Return a service's description of itself. Raises EngineUnavailable with the reason if there
-    is none, ConfigError if the service refuses the token."""
+    """Return a service's description of itself.
+
+    Raises EngineUnavailable with the reason if the service gives none, ConfigError if it refuses
+    the token.
+    """
     timeout = aiohttp.ClientTimeout(timeout_s)
     try:
         async with client.get(
@@ -284,8 +292,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
 def _require_sound(
     judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
 ) -> None:
-    """Raise ValueError for a judgement whose values are impossible, such as a rating off the
-    scale."""
+    """Raise ValueError for a judgement with impossible values, such as a rating off the scale."""
     wanted = SLOTS.get(item.protocol)
     if judgement.ok and wanted and judgement.reading(wanted) is None:
         raise ValueError(f"it is ok and says nothing of the {wanted}")
