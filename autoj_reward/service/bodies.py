@@ -85,23 +85,34 @@ ContextField = Annotated[
 """Named texts that the judge's format shows with query and responses."""
 
 
+DESCRIBED = ConfigDict(use_attribute_docstrings=True)
+"""Pydantic setting that takes the docstrings of fields into the OpenAPI document."""
+
+
 class Body(BaseModel):
     """Base class of request bodies: unknown fields are errors, and values are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class MessagePart(BaseModel):
     """A part of a message's content. Only text parts are read."""
 
+    model_config = DESCRIBED
+
     type: Text
+    """Type of the part; `text` for text."""
     text: Text = ""
+    """Text of a text part."""
 
 
 class ChatMessage(BaseModel):
     """One message of a conversation."""
 
+    model_config = DESCRIBED
+
     role: Text
+    """Role of the speaker, such as `user` or `assistant`."""
     content: Text | list[MessagePart] | None = None
     """Text, or parts of which only the text ones are read."""
     tool_calls: list[dict[str, Any]] | None = None
@@ -161,31 +172,37 @@ class JudgeBody(Body):
     """Body of POST /v1/judge."""
 
     items: list[JudgeItem] = Field(min_length=1, max_length=MAX_INPUTS)
+    """Inputs to judge."""
 
 
 class ScoreItem(PromptFields):
     """One response to one prompt."""
 
     response: Text
+    """The response to rate."""
 
 
 class ScoreBody(Body):
     """Body of POST /v1/score."""
 
     candidates: list[ScoreItem] = Field(min_length=1, max_length=MAX_INPUTS)
+    """Responses to rate. Identical ones are judged once."""
 
 
 class CompareItem(PromptFields):
     """A pair of responses to one prompt."""
 
     first: Text
+    """One response."""
     second: Text
+    """The other response."""
 
 
 class CompareBody(Body):
     """Body of POST /v1/compare."""
 
     pairs: list[CompareItem] = Field(min_length=1, max_length=MAX_INPUTS // 2)
+    """Pairs to compare."""
     swap: bool = True
     """Whether each pair is judged in both orders."""
 
@@ -194,6 +211,7 @@ class BestOfNBody(PromptFields):
     """Body of POST /v1/best_of_n."""
 
     responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
+    """Responses to choose from."""
     policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
     """Natural log of each response's probability under the policy."""
     view: ViewOrAuto = "auto"
@@ -216,6 +234,8 @@ class BestOfNBody(PromptFields):
 @dataclass(frozen=True, slots=True)
 class JudgeDescription:
     """Answer of GET /v1/judge."""
+
+    __pydantic_config__ = DESCRIBED
 
     judge: str
     """Fingerprint of the judge."""
@@ -243,13 +263,21 @@ class RatingAnswer:
     """A rating; see `types.Reading`."""
 
     value: float | None
+    """The rating: written by the judge, or the most probable one if forced. A mean if there are
+    several critiques."""
     distribution: Distribution | None
+    """Probability of each rating at the verdict; null if the engine gives no log-probabilities."""
     expected: float | None
+    """Mean of the distribution after renormalising; null without one, or with too little of it on
+    ratings."""
     outside: float | None
+    """Probability, 0 to 1, of tokens that are no rating, the unknown part included."""
     forced: bool
+    """Whether the judge wrote no rating and was forced to give one."""
     direct: float | None
     """Expected rating right after the prompt."""
     unknown: float
+    """Part of `outside`, 0 to 1, that may belong to a rating: the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +285,11 @@ class JudgementAnswer:
     """A judgement, as `types.Judgement.record` writes it."""
 
     outcome: Outcome
+    """How the judgement ended; only `ok` has numbers."""
     reason: str
+    """Why the judgement failed; empty if it is ok."""
     critique: str
+    """The critique that the judge wrote."""
     rating: RatingAnswer | None
     """The rating among the readings."""
     verdict: Verdict | None
@@ -266,11 +297,17 @@ class JudgementAnswer:
     confidence: Distribution | None
     """Distribution of the comparison's verdict."""
     forced: bool
+    """Whether the verdict was forced."""
     readings: tuple[Reading, ...]
+    """What was read in each slot of the protocol."""
     usage: Usage
+    """Tokens and seconds that the judgement cost."""
     judge: str
+    """Fingerprint of the judge."""
     flags: tuple[str, ...]
+    """What was done to the input or seen in it, such as `input_truncated` or `planted_verdict`."""
     thinking: str
+    """Thinking block of the judge; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,27 +315,38 @@ class ComparisonAnswer:
     """A comparison of two responses; see `types.Comparison`."""
 
     verdict: Verdict
+    """Joint verdict of the orders."""
     orders: tuple[JudgementAnswer, ...]
+    """Judgement of (first, second), then of (second, first) unless `swap` was false."""
     reason: str
+    """Why the comparison failed; empty if it did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreAnswer:
-    """Answer of POST /v1/score: one judgement for each candidate, in order."""
+    """Answer of POST /v1/score."""
+
+    __pydantic_config__ = DESCRIBED
 
     judgements: tuple[JudgementAnswer, ...]
+    """One judgement for each candidate, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareAnswer:
-    """Answer of POST /v1/compare: one comparison for each pair, in order."""
+    """Answer of POST /v1/compare."""
+
+    __pydantic_config__ = DESCRIBED
 
     comparisons: tuple[ComparisonAnswer, ...]
+    """One comparison for each pair, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestOfNAnswer:
     """Answer of POST /v1/best_of_n."""
+
+    __pydantic_config__ = DESCRIBED
 
     selection: Selection
     """The chosen response."""
@@ -310,11 +358,15 @@ class BestOfNAnswer:
 class Problem:
     """Body of every error."""
 
+    __pydantic_config__ = DESCRIBED
+
     detail: str
+    """What is wrong, in words."""
     field: str
     """Path of the field in the request, such as `candidates.3.response`; empty for an error of the
     whole request."""
     request_id: str
+    """Id of the request, which the log also holds."""
 
 
 def problem(detail: str, field: str) -> bytes:

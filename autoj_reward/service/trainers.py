@@ -32,7 +32,14 @@ from autoj_reward.config import RewardConfig
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.service.bodies import MAX_INPUTS, Body, ChatMessages, Text, require_inputs
+from autoj_reward.service.bodies import (
+    DESCRIBED,
+    MAX_INPUTS,
+    Body,
+    ChatMessages,
+    Text,
+    require_inputs,
+)
 from autoj_reward.service.gateway import in_address
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.prompts import candidate, mappings
@@ -62,6 +69,8 @@ RANKED = {Verdict.FIRST: 3.0, Verdict.SECOND: 4.0}
 class GetRewardBody(BaseModel):
     """Body of POST /get_reward. Its lists have the same length."""
 
+    model_config = DESCRIBED
+
     query: list[Text] = Field(max_length=MAX_INPUTS)
     """Prompt and response of each row as one decoded text."""
     prompts: list[Text] = Field([], max_length=MAX_INPUTS)
@@ -89,6 +98,8 @@ class ResponsesBody(BaseModel):
     Sampling parameters such as `temperature` are accepted and not used: the service's own config
     applies.
     """
+
+    model_config = DESCRIBED
 
     input: Text | ChatMessages
     """Text, or the messages of the conversation; the last two may have the roles `response_1` and
