@@ -141,7 +141,7 @@ def scalar(config: str, sets: Sequence[str]) -> int:
     from autoj_reward.io.provenance import as_typed
     from autoj_reward.training.scalar.data import TrainScalarConfig
 
-    checked = load_config(TrainScalarConfig, config, sets)  # before torch takes its seconds
+    checked = load_config(TrainScalarConfig, config, sets)  # before the slow import of torch
     from autoj_reward.training.scalar.train import train_scalar
 
     train_scalar(checked, as_typed())

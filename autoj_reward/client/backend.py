@@ -19,7 +19,7 @@ class Backend(Protocol):
     """Interface of a backend: judges lists of inputs, and yields each judgement when it is done."""
 
     judge: str
-    """Fingerprint of the judge."""
+    """Fingerprint of the judge: it identifies model, format and decoding."""
 
     @property
     def problem(self) -> str:
@@ -40,7 +40,7 @@ class Backend(Protocol):
         return "not told"
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the views that the judge gives, and the probed capabilities of its endpoint.
+        """Return the views that the judge can give, and the probed capabilities of its endpoint.
 
         Judges without an endpoint have no capabilities: {}. known: capabilities probed earlier; if
         empty, an endpoint is probed now. Raises EngineUnavailable if the endpoint does not answer,

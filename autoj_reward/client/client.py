@@ -41,7 +41,7 @@ TRIES = 2
 them."""
 
 Require = Callable[[frozenset[View]], object]
-"""Check on the views that a judge gives. Raises if a view that the caller needs is missing."""
+"""Check on the views that a judge can give. Raises if a view that the caller needs is missing."""
 
 
 def no_requirement(views: frozenset[View]) -> None:
@@ -56,16 +56,16 @@ class RewardClient:
     max_in_flight: limit on judge inputs in flight. Each answer frees its slot at once, so a slow
         input keeps no replica waiting.
     deadline_s: seconds for one input, retries included, after which it is `unavailable`.
-    chunk: limit on the inputs of one backend call. Inputs of one query go into one call, because
-        they share the query's prefix in one replica; this holds across concurrent callers.
+    chunk: limit on the inputs of one backend call. Inputs of one query share a call, also across
+        callers, because they share the query's prefix in one replica.
     require: check on the judge's views, called before its first input; its exception ends the call.
     preferred: the view that the model's entry in `judges.yaml` names.
     scale: lowest and highest rating; None where the judge has no scale.
     tie: if set, the judge compares two responses by their ratings; see `Compare`.
 
     An input that was in flight when two replicas were lost is suspected of crashing them, and is
-    not retried with others. If it shared the call with other inputs, each of them is retried alone
-    once, one at a time, so that only the one that crashes the replica fails.
+    not retried with others. The inputs of its call are then retried alone once, one at a time, so
+    that only the one that crashes the replica fails.
     """
 
     def __init__(
@@ -114,10 +114,8 @@ class RewardClient:
         await self.close()
 
     async def close(self) -> None:
-        """End all calls in flight with EngineUnavailable, and refuse later ones.
-
-        The caller that opened the backend closes it.
-        """
+        """End all calls in flight with EngineUnavailable, and refuse later ones. The caller that
+        opened the backend closes it."""
         self._closed = True
         asking = list(self._asking)
         for task in asking:
@@ -130,7 +128,7 @@ class RewardClient:
         return self.backend.judge in self._views
 
     async def views(self) -> frozenset[View]:
-        """Return the views that the judge gives.
+        """Return the views (`rating`, `expected`, `direct`) that the judge can give.
 
         An endpoint is probed once. Capabilities in the journal are used instead, whichever process
         probed them. Raises EngineUnavailable if the endpoint does not answer in time, ConfigError
@@ -150,10 +148,8 @@ class RewardClient:
             return self._views[judge]
 
     async def finding(self) -> Mapping[str, Any]:
-        """Return the endpoint's probed capabilities as JSON values.
-
-        {} for judges without an endpoint. Raises what `views` raises.
-        """
+        """Return the endpoint's probed capabilities as JSON values, {} if there is no endpoint.
+        Raises what `views` raises."""
         await self.views()
         return self._finding
 
@@ -281,9 +277,7 @@ class RewardClient:
 
     def _depart(self) -> None:
         """Start the calls for all inputs that callers requested in this turn of the event loop.
-
-        Inputs of one query go together, whether one caller requests them or one thread each.
-        """
+        Inputs of one query go together, also those of several threads."""
         fresh, self._fresh = self._fresh, {}
         for group in self._groups(item for item, future in fresh.items() if not future.done()):
             futures = {item: fresh[item] for item in group}
@@ -311,10 +305,8 @@ class RewardClient:
         await asyncio.gather(*stopped, return_exceptions=True)
 
     def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
-        """Return the inputs grouped by query and context, in lists of at most `chunk`.
-
-        The inputs of a group share the judge's prompt up to the responses.
-        """
+        """Return the inputs grouped by query and context, in lists of at most `chunk`. The inputs
+        of a group share the judge's prompt up to the responses."""
         alike: dict[Hashable, list[JudgeInput]] = {}
         for item in items:
             alike.setdefault((item.query, item.context), []).append(item)

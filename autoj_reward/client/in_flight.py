@@ -65,9 +65,9 @@ async def in_order(
 ) -> None:
     """Run `work` on every item concurrently and pass the results to `done` in input order.
 
-    Items are drawn lazily. The sizes of running items add up to at most `at_once`, and those of
-    finished ones that wait for an earlier item to at most as much again. A size outside 1..at_once
-    is clamped. The first exception cancels the rest and is raised.
+    Items are drawn lazily. The sizes of running items add up to at most `at_once`. Those of
+    finished ones that wait for an earlier item add up to at most as much again. A size outside
+    1..at_once is clamped. The first exception cancels the rest and is raised.
     """
     room, held = Slots(at_once), 0
     begun: deque[tuple[asyncio.Task[R], int]] = deque()

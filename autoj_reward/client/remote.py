@@ -66,7 +66,7 @@ class Told:
     judge: str
     """Fingerprint of the judge."""
     views: frozenset[View] = VIEWS
-    """The views that the judge gives."""
+    """The views that the judge can give."""
     preferred: View | None = None
     """The view that the model's entry in `judges.yaml` names."""
     in_flight: int | None = None
@@ -217,7 +217,7 @@ class HttpBackend:
         return index, judgement
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the views that the service names for its current judge."""
+        """Return the views that the service's current judge can give."""
         if self.judge != self.told.judge:  # the service has replaced its judge
             self.told = await _ask(self._client, self._base, PROBE_S)
         return self.told.views, {}

@@ -18,7 +18,8 @@ the expected rating right after the prompt."""
 ViewOrAuto = Literal["auto", "rating", "expected", "direct"]
 """A view, or `auto`, which `models.views.resolve_view` resolves."""
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
-"""A rule that decides between candidates with equal numbers."""
+"""A rule that decides between candidates with equal numbers: the highest log-probability under the
+policy, the highest expected rating, a knock-out of comparisons, or the lowest index."""
 JUDGE = "judge"
 """Name of the main judge (`reward.judge`) among the parts of a reward."""
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -166,8 +167,8 @@ class JudgedConfig(Block):
     its end."""
     view: ViewOrAuto = "auto"
     """The number that is the reward. `auto` takes the view of the model's entry in `judges.yaml`,
-    else `expected`, which tells more responses apart than whole ratings, else `rating` where the
-    judge gives no distribution."""
+    else `expected`, else `rating` where the judge gives no distribution. `expected` tells more
+    responses apart than whole ratings."""
 
 
 class PartConfig(JudgedConfig):
@@ -182,7 +183,7 @@ class PartConfig(JudgedConfig):
     range: tuple[float, float] | None = None
     """The two values that are mapped to 0 and 1; other values are mapped linearly. With a falling
     pair, lower values are better. null: a judge is mapped by its scale, a scalar model by the
-    probability of being preferred to a score of 0, and a function's number counts unchanged."""
+    probability of being preferred to a score of 0. A function's number then counts unchanged."""
     failures: FailureBudgetConfig = FailureBudgetConfig()
     """Failure budget of this part."""
 

@@ -79,8 +79,8 @@ def parse_yaml(
     """Parse a YAML text into plain data. Aliases are copied, so that no two places share an object.
 
     source: name of the text in errors. tags: functions that turn the text of a scalar into a value,
-    by tag. Raises ConfigError for invalid YAML, a key that stands twice in a mapping, and a text
-    that is too long, too deep, or too large with its aliases written out.
+    by tag. Raises ConfigError for invalid YAML and for a key that stands twice in a mapping. Raises
+    it too for a text that is too long, too deep, or too large with its aliases written out.
     """
     if len(text) > MAX_YAML:
         raise ConfigError(f"{source}: longer than {MAX_YAML:,} characters: is it the right file?")

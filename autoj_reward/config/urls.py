@@ -87,7 +87,7 @@ def _split(url: str) -> SplitResult | None:
     """Return the parts of an http(s) URL with a host, or None for any other text."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError for what is no port
+        _ = parts.port  # raises ValueError for an invalid port
     except ValueError:
         return None
     broken = any(c.isspace() or not c.isprintable() for c in url)

@@ -216,7 +216,7 @@ class Journal:
     def _writing(self) -> Iterator[None]:
         """Run a `with` block as one transaction: all of it or nothing is written."""
         self._execute("BEGIN IMMEDIATE", ())
-        self._texts.forget()  # others may have written since
+        self._texts.forget()  # other processes may have written since
         try:
             yield
             self._execute("COMMIT", ())

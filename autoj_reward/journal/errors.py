@@ -29,7 +29,8 @@ _AGAIN = "start the same command again: what was stored before is safe"
 
 
 def explained(path: Path, error: Exception, opening: bool = False) -> JournalError:
-    """Return the JournalError for one of BROKEN, or for an OSError when the file is opened."""
+    """Return the JournalError that explains an sqlite3 error, or an OSError when the file is
+    opened."""
     start = f"journal {path}: cannot be opened" if opening else f"journal {path}"
     if isinstance(error, OSError):
         return JournalError(f"{start}: {cannot_write(path.parent, error)}")

@@ -18,10 +18,10 @@ which it shows. A text that cannot be judged fails its own input alone. `/v1/jud
 RewardClients: the caller keeps the deadline and retries, as it does with Ray replicas. See
 `gateway.py` for token, limits and deadlines.
 
-The app calls Serve replicas by their handle. On one machine it is not behind Serve's own proxy:
-that answers 500 for requests in flight on a replica that dies, has no journal, coalesces nothing,
-and costs one more process and one more copy of every body. For Kubernetes setups that need Serve's
-proxy, the same app runs as an ingress deployment: see `application.py`.
+The app calls Serve replicas by their handle. On one machine it is not behind Serve's own proxy,
+which would be one more process and one more copy of every body. That proxy answers 500 for requests
+in flight on a replica that dies, has no journal, and coalesces nothing. For Kubernetes setups that
+need Serve's proxy, the same app runs as an ingress deployment: see `application.py`.
 """
 
 from __future__ import annotations

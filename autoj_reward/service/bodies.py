@@ -238,9 +238,9 @@ class JudgeDescription:
     __pydantic_config__ = DESCRIBED
 
     judge: str
-    """Fingerprint of the judge."""
+    """Fingerprint of the judge: it identifies model, format and decoding."""
     views: tuple[View, ...]
-    """The views that the judge gives."""
+    """The views (`rating`, `expected`, `direct`) that the judge can give."""
     view: View | None
     """The view that the model's entry in `judges.yaml` prefers; null if it names none."""
     in_flight: int

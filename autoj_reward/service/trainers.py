@@ -165,8 +165,8 @@ def add_routes(
     """Add the trainers' routes to a service.
 
     judged: receives the judgements behind the rewards. The routes answer 422 for a single row if
-    the service's config needs all responses of a query, and 503 for a failed row once its run's
-    failure budget is spent.
+    the service's config needs all responses of a query. They answer 503 for a failed row once its
+    run's failure budget is spent.
     """
     runs = Runs(model.config)
     inputs_each = sum(judge_spec(own.judge).critiques for own in model.config.judged.values())

@@ -30,8 +30,8 @@ async def reward(
 
     The query is the row's `messages`, else the user's text in the prompt. The judge shows the row's
     columns as context, with `answer` as the reference. Raises BudgetExceeded when too many
-    judgements of this process have failed, ConfigError if the config needs the other responses of a
-    query, InputError for invalid messages.
+    judgements of this process have failed. Raises ConfigError if the config needs the other
+    responses of a query, InputError for invalid messages.
     """
     row = {**data, "label": data.get("answer")}
     asked = (data.get("messages") or prompt, completions, row)

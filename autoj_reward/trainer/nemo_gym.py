@@ -59,9 +59,9 @@ class JudgeResourcesServer(SimpleResourcesServer):
         """Return the row with the reward of the assistant's last message.
 
         The judge shows the row's own fields as context, with `expected_answer` as the reference.
-        Raises InputError for an input that is neither text nor messages, ConfigError if the config
-        needs the other responses of a query, and BudgetExceeded when too many judgements of this
-        process have failed. Gym answers each of them with 500.
+        Raises BudgetExceeded when too many judgements of this process have failed. Raises
+        ConfigError if the config needs the other responses of a query, InputError for an input that
+        is neither text nor messages. Gym answers each of them with 500.
         """
         model = reward_model()
         asked = _said(body.responses_create_params.input)

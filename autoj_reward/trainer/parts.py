@@ -157,7 +157,7 @@ class RewardFunction:
             return None if value is None else Judgement.of_score(_number(value))
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and task.cancelling():
-                raise  # the caller is cancelled; the function may have raised the same by itself
+                raise  # the caller was cancelled; the function may raise CancelledError itself
             if isinstance(error, TimeoutError) and limit.expired():
                 reason = f"no answer within {self._deadline_s:g} s"
                 return Judgement(Outcome.UNAVAILABLE, reason=reason)

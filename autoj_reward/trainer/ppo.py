@@ -3,9 +3,9 @@
     reward_model = PPOReward(reward, tokenizer, prompts)
     trainer = PPOTrainer(..., reward_model=reward_model, train_dataset=prompts)
 
-PPOTrainer passes token ids and reads a score at one token of each row. This module decodes the ids,
-looks up the row's prompt among those of the dataset, asks the judge, and puts the reward on every
-token of the row.
+PPOTrainer passes token ids and reads a score at one token of each row. This module decodes the ids
+and finds the row's prompt among those of the dataset. It asks the judge, and puts the reward on
+every token of the row.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class PPOReward(nn.Module):
     tokenizer: the policy's. Its pad token must differ from its end-of-sequence token.
     prompts: {token ids of a prompt as in the dataset, without padding: the prompt, as text or
         messages}; `prompt_table` makes it.
-    figures: attribute with the `judge/…` metrics of the last batch, for a callback to log.
 
     The judge reads a response up to its first pad or end token, where TRL masks it. A query may
-    contain these tokens. Failed judgements get the configured fallback. Raises ConfigError for such
-    a tokenizer, for prompts that cannot be told apart, and for a config that needs several
-    responses of a query at once; BudgetExceeded when too many judgements fail.
+    contain these tokens. The attribute `figures` holds the `judge/…` metrics of the last batch, for
+    a callback to log. Failed judgements get the configured fallback; BudgetExceeded is raised when
+    too many fail. Raises ConfigError for equal pad and end tokens and for prompts that cannot be
+    told apart. Raises it too for a config that needs several responses of a query at once.
     """
 
     base_model_prefix = "judge"

@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """Reward of one candidate. Its numbers are None if the judgement failed or all parts abstain,
-    except that a planted verdict on which the judge failed earns the lowest rating."""
+    """Reward of one candidate. Its numbers are None if the judgement failed or all parts abstain. A
+    planted verdict on which the judge failed earns the lowest rating instead."""
 
     judgement: Judgement
     """Judgement of the main judge."""
@@ -58,11 +58,9 @@ class Reward:
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
-    parts: attribute with the parts of the reward and their scales.
-    clients: attribute with the clients of the open judges, by the name of the part.
-    waited_s: attribute with the seconds that trainers have waited for the judge.
-    health: attribute with the judge's health over its last judgements. Alarms are logged as
-        warnings when they begin.
+    Attributes: `parts`, the reward parts and their scales; `clients`, of the open judges by part;
+    `waited_s`, seconds that trainers have waited for the judge; `health`, of the judge over its
+    last judgements. Health alarms are logged as warnings.
 
     The judge opens at the first call (or by `open`). After `close`, calls raise EngineUnavailable
     until `open` is called again. All work runs on an event loop in its own thread, so any thread
@@ -77,9 +75,8 @@ class RewardModel:
     """
 
     def __init__(self, reward: str | JudgeConfig | RewardConfig, gpus: str | None = None) -> None:
-        """reward: name of the judge's model, the judge's config, or the whole reward config. gpus:
-        GPUs for replicas that start with the judge, in the form of CUDA_VISIBLE_DEVICES; None:
-        those of this process."""
+        """reward: model name, judge config, or whole reward config. gpus: GPUs for replicas that
+        start with the judge, in the form of CUDA_VISIBLE_DEVICES; None: those of this process."""
         judge = JudgeConfig(model=reward) if isinstance(reward, str) else reward
         self.config = RewardConfig(judge=judge) if isinstance(judge, JudgeConfig) else judge
         self._gpus = gpus
@@ -179,7 +176,7 @@ class RewardModel:
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
-            self._view(name, client, self._views[name])  # refused before anything is learned
+            self._view(name, client, self._views[name])  # raises before the training starts
         return clients
 
     def _judged(self) -> Iterator[tuple[str, JudgedConfig]]:
@@ -194,8 +191,8 @@ class RewardModel:
         return resolve_view(own.view, "reward", client.preferred, views, key)
 
     async def _use_views(self) -> None:
-        """Choose the view of each judge, once, at the first rewards: by then the ranks of a
-        training can communicate, and all use the views and endpoint capabilities of rank 0."""
+        """Choose the view of each judge, once, at the first rewards. By then the ranks of a
+        training can communicate: all use the views and endpoint capabilities of rank 0."""
         found = {
             name: (sorted(views), dict(await self.clients[name].finding()))
             for name, views in self._views.items()
@@ -212,7 +209,7 @@ class RewardModel:
         self._asks = asked | self._functions
 
     def close(self) -> None:
-        """Stop what this model started; it may be opened again. Calls in flight end with
+        """Stop what this model started; it may be opened again. Calls in flight raise
         EngineUnavailable."""
         with self._lock:
             self._closed = True
@@ -251,8 +248,8 @@ class RewardModel:
         """Return one reward for each candidate, in order. Failed judgements abstain.
 
         Candidates with the same `group_key` form a group. budgets: failure budgets of the calling
-        run, if several runs share this model. Raises BudgetExceeded when too many judgements of the
-        run have failed.
+        run, if several share this model. Raises BudgetExceeded when too many judgements have
+        failed.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
@@ -265,7 +262,7 @@ class RewardModel:
         """Start `work(main judge's client)` on the judge's event loop, and return its future."""
 
         async def started() -> T:
-            return await work(self.clients[JUDGE])  # _submit has opened it
+            return await work(self.clients[JUDGE])  # _submit has opened the judge
 
         return self._submit(started())
 

@@ -83,8 +83,7 @@ class Shaper:
         return shaped
 
     def neutral(self, middle: float) -> float:
-        """Return the shaped middle of the judge's scale, for an empty response. 0 after
-        whitening."""
+        """Return the shaped middle of the judge's scale for an empty response; 0 if whitened."""
         if self._config.whiten != "none":
             return 0.0
         return self._clip(middle * self._config.scale + self._config.shift)
@@ -116,9 +115,9 @@ class FailureBudget:
     """Counts failed judgements over the last `window`. Threads may share it.
 
     The budget is spent when more than `budget` of a whole window have failed. It is spent sooner
-    when a judge within the budget would fail that often with a probability below CHANCE, so that a
-    broken judge also stops a run of a hundred judgements. GONE `unavailable` judgements in a row
-    spend every budget below 1.
+    when so many failures have a probability below CHANCE for a judge within the budget. So a broken
+    judge also stops a run of a hundred judgements. GONE `unavailable` judgements in a row spend
+    every budget below 1.
 
     part: name of the reward part that it counts.
     """

@@ -28,9 +28,9 @@ async def reward(task: Any, trace: Any) -> float:
     """Return the reward of a trace, and record metrics and the critique in the trace.
 
     The judge shows the task's own fields as context, with `answer` as the reference. Raises
-    NoReward for a failed judgement, InputError for a task without a prompt, ConfigError if the
-    config needs the other responses of a query, and BudgetExceeded when too many judgements of this
-    process have failed.
+    NoReward for a failed judgement, and BudgetExceeded when too many of this process have failed.
+    Raises InputError for a task without a prompt, ConfigError if the config needs the other
+    responses of a query.
     """
     if task.prompt is None:
         raise InputError("the task has no prompt, so the judge would have no query: give it one")

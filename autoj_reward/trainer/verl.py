@@ -48,8 +48,8 @@ async def compute_score(
 
     The judge shows `ground_truth` as the reference, and `extra_info` as other context. Failed
     judgements get the configured fallback. The keys are always the same, and every value is finite.
-    Raises InputError if `extra_info` has no query, ConfigError if the config needs the other
-    responses of a query, BudgetExceeded when too many judgements of this worker have failed.
+    Raises BudgetExceeded when too many judgements of this worker have failed. Raises InputError if
+    `extra_info` has no query, ConfigError if the config needs the other responses of a query.
     """
     about = {"ground_truth": ground_truth, **(extra_info or {})}
     return await score(reward_model(), solution_str, about, query_key)
