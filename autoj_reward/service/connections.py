@@ -24,8 +24,8 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG
 
 HEAD_S = 10.0
-"""Seconds in which a connection must send a request header. For the first one they start when it
-connects."""
+"""Timeout of a request header in seconds. For the first request it starts when the connection
+opens."""
 IDLE_S = 120
 """Seconds that an idle connection is kept alive after an answer. Clients keep theirs for less
 (httpx 5, aiohttp 15, Go 90), so none sends on a connection that is being closed."""
@@ -56,9 +56,10 @@ class Places:
 
 
 def places(requests: int) -> Places:
-    """Return the limits for `requests` requests in flight, less if too few files may be open.
+    """Return the connection limits for this many requests in flight.
 
-    Raises the soft limit of open files as needed. Raises ConfigError if the hard limit is too low.
+    They are lower if too few files may be open. The soft limit of open files is increased as
+    needed. Raises ConfigError if the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = len(os.listdir("/proc/self/fd")) + RESERVE

@@ -227,8 +227,8 @@ async def _compared(
 ) -> dict[str, Any]:
     """Return a response object of the Responses API with the scores and the ranking.
 
-    A failed judgement gets the middle of the scale. Raises BudgetExceeded, and InputError for a
-    body without two responses or with a principle.
+    A failed judgement gets the middle of the scale. Raises BudgetExceeded. Raises InputError for a
+    body without two responses, and for one with a principle, since the judge has its own criteria.
     """
     candidates = _two_candidates(asked)
     rewards = await model.rewards(candidates, budgets)

@@ -45,7 +45,8 @@ class RewardPart:
     def value(self, judgement: Judgement | None) -> float | None:
         """Return the part's number in its own unit; None if it abstains.
 
-        If the judge failed on a response with a planted verdict, it is the lowest rating.
+        A failed judgement of a response with a planted verdict (text that imitates the judge's)
+        counts as the lowest rating.
         """
         if judgement is None:
             return None
@@ -55,7 +56,8 @@ class RewardPart:
         return judgement.view(self.view)
 
     def share(self, value: float) -> float:
-        """Map a value to 0..1. Values outside of `range` are mapped beyond it."""
+        """Map a value to 0..1 by `range`, else by the part's scale. `range` also maps values
+        outside it."""
         if self.range:
             nothing, all_of_it = self.range
             return (value - nothing) / (all_of_it - nothing)

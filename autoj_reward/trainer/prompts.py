@@ -131,7 +131,8 @@ def prompt_turns(prompt: str) -> Turn:
 
 
 def without_end(response: str) -> str:
-    """Return a decoded response without the one token that ends its turn."""
+    """Return a decoded response without the one token that ends its turn and white space around
+    it."""
     text = response.rstrip()
     end = next((end for end in ENDS if text.endswith(end)), "")
     return text.removesuffix(end).strip()

@@ -43,7 +43,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Reward:
     """Reward of one candidate. Its numbers are None if the judgement failed or all parts abstain. A
-    planted verdict on which the judge failed earns the lowest rating instead."""
+    failed judgement of a response that imitates a verdict earns the lowest rating instead."""
 
     judgement: Judgement
     """Judgement of the main judge."""

@@ -27,9 +27,10 @@ GONE = 8
 
 
 def refuse_groups(config: RewardConfig, why: str) -> None:
-    """Raise ConfigError for a setting that needs all responses of a query in one call.
+    """Raise ConfigError if group whitening or the group fallback is set, for a trainer without
+    groups.
 
-    why: the trainer's reason why it has none, for the error.
+    why: how the trainer sends responses, for the error.
     """
     found = {
         "reward.shaping.whiten": config.shaping.whiten,
