@@ -173,9 +173,9 @@ def plan(**keys: Any) -> int:
 def new(folder: str, like: str) -> int:
     """Write the files of a judge format, and sample rows to try it on."""
     copy_format(Path(folder), like)
-    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl; see it at work:")
+    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl; to try it:")
     print(f"  autoj parse --input {folder}/sample.jsonl --format {folder} --show")
-    print(f"and judge with it: judge: {{model: ..., format: {folder}}}")
+    print(f"to judge with it, in a run file: judge: {{model: ..., format: {folder}}}")
     return 0
 
 

@@ -196,7 +196,7 @@ def explain_errors(name: str, work: Callable[[], int]) -> int:
         print(f"{name}: error: {error}", file=sys.stderr)
         code = 1
     except* KeyboardInterrupt:
-        print(f"\n{name}: interrupted; run the same command again to resume", file=sys.stderr)
+        print(f"\n{name}: stopped; the same command goes on from here", file=sys.stderr)
         code = 130
     return code
 
