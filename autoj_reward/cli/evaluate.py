@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoj_reward.cli.main import CONFIG, SET, STRICT_KEYS, Flag, calling, flag
 
-DATA = flag("--data", metavar="FILE", required=True, help="labelled rows to evaluate on")
+DATA = flag("--data", metavar="FILE", required=True, help="rows to evaluate on")
 RESULT = flag(
     "--json",
     metavar="FILE",

@@ -27,7 +27,7 @@ GROUPS = {
 MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses per query and keep the best",
-        "plan": "estimate the GPUs, the maximum judgements per minute and the cost of a run",
+        "plan": "estimate a run's GPU memory, or a judge's maximum rate and cost",
         "train ppo": "train with proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "train with group-relative policy optimization (TRL's GRPOTrainer)",
         "train rloo": "train with REINFORCE leave-one-out (TRL's RLOOTrainer)",
@@ -44,8 +44,8 @@ MODULES = {
         "evaluate eval-c": "compare a judge's critiques with reference critiques, by a grader",
         "evaluate eval-r": "grade best-of-N by the judge's ratings; correlate ratings and grades",
         "evaluate ranking": "rank systems by mean rating and compare with a leaderboard",
-        "evaluate pairs": "measure agreement on pairs (RewardBench, JudgeBench, LLMBar, yours)",
-        "evaluate best-of-four": "measure how often the best response is chosen (RewardBench 2)",
+        "evaluate pairs": "measure agreement on pairs, such as RewardBench, JudgeBench or LLMBar",
+        "evaluate best-of-four": "measure choices of the best of several responses (RewardBench 2)",
         "evaluate kappa": "measure how much judges agree, from results on the same pairs",
         "evaluate leaderboard": "write one HTML page from any number of results",
     },
