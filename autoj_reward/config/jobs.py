@@ -13,8 +13,8 @@ from autoj_reward.config.models import JudgeConfig, PolicyConfig
 from autoj_reward.config.urls import Address
 
 View = Literal["rating", "expected", "direct"]
-"""The number of a judgement that counts: the written rating, the expected rating at the verdict, or
-the expected rating right after the prompt."""
+"""The number of a judgement that counts: the written rating, the mean of its distribution, or the
+expected rating right after the prompt."""
 ViewOrAuto = Literal["auto", "rating", "expected", "direct"]
 """A view, or `auto`, which `models.views.resolve_view` resolves."""
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
@@ -55,10 +55,13 @@ class BestOfNConfig(Block):
     """Input column for each context field of the judge's format, where the names differ, such as
     `reference: answer`."""
     view: ViewOrAuto = "auto"
-    """The number that ranks candidates. `auto` takes the view of the model's entry in
-    `judges.yaml`, else `rating`."""
+    """The number that ranks candidates. `rating`: as the judge wrote it. `expected`: mean of the
+    rating's distribution. `direct`: expected rating right after the prompt. `auto` takes the view
+    of the model's entry in `judges.yaml`, else `rating`."""
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
-    """Tie-break rules, applied in this order."""
+    """Tie-break rules, applied in the given order. `policy_logprob`: highest log-probability under
+    the policy. `expected_rating`: highest expected rating. `pairwise`: knock-out of comparisons.
+    `first`: lowest index."""
     budget: float | None = Field(None, gt=0, le=1)
     """Token budget, as a share of the tokens that full judging of a query would write. Critiques
     then go only to candidates that can still win; the others get the outcome `abandoned`. null:
@@ -163,12 +166,11 @@ class JudgedConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates."""
     service: ServiceConfig | None = None
-    """A running service to use as the judge. null: the run starts `judge` on Ray and stops it at
-    its end."""
+    """A running service to use as the judge. null: the run starts and stops `judge` itself."""
     view: ViewOrAuto = "auto"
-    """The number that is the reward. `auto` takes the view of the model's entry in `judges.yaml`,
-    else `expected`, else `rating` where the judge gives no distribution. `expected` tells more
-    responses apart than whole ratings."""
+    """The number that is the reward; see `view` of BestOfNConfig. `auto` takes the view of the
+    model's entry in `judges.yaml`, else `expected`, else `rating` where the judge gives no
+    distribution. `expected` tells more responses apart than whole ratings."""
 
 
 class PartConfig(JudgedConfig):

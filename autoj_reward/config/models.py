@@ -105,8 +105,8 @@ class ReplicaConfig(Block):
     num_cpus: float | None = Field(None, ge=0)
     """CPU cores that Ray reserves for one replica. null: 1 with GPUs, 0.5 without."""
     max_ongoing: int | None = Field(None, ge=1)
-    """Limit on candidates in flight on one replica. null: set by the number of sequences that its engine
-    runs at once."""
+    """Limit on candidates in flight on one replica. null: set by the number of sequences that its
+    engine runs at once."""
     deadline_s: float = Field(1800.0, gt=0)
     """Seconds, retries included, after which a candidate ends as `unavailable`."""
 
