@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.in_flight import Progress
-from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
+from autoj_reward.config import JudgeConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec, spec_of
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def open_judge(
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
-    spec = judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
+    spec = spec_of(judge)
     if not spec.config.on_replicas:
         replica = JudgeReplica(make_judge(spec))
         await replica.start()
@@ -94,7 +94,7 @@ async def open_judge(
 
 @asynccontextmanager
 async def open_service(
-    config: ServiceConfig, judge: JudgeConfig, *, journal: Journal | None = None
+    config: ServiceConfig, judge: JudgeConfig | JudgeSpec, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
     """Connect to a running service and yield its client.
 
@@ -113,7 +113,7 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        told, spec = backend.told, judge_spec(judge)
+        told, spec = backend.told, spec_of(judge)
         own = spec.scale
         if told.scale and own and told.scale != own:
             raise ConfigError(
@@ -121,7 +121,8 @@ async def open_service(
                 f"{told.scale[1]:g}, and judge.format {spec.format.name} from {own[0]:g} to "
                 f"{own[1]:g}: name the service's format in judge.format"
             )
-        room = judge.serve.max_ongoing or told.in_flight or max_ongoing(judge, 0)
+        ongoing = spec.config.serve.max_ongoing
+        room = ongoing or told.in_flight or max_ongoing(spec.config, 0)
         async with client_of(spec, backend, room, journal) as client:
             client.preferred, client.tie = told.preferred, told.tie
             yield client
@@ -131,15 +132,19 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: JudgedConfig, *, journal: Journal | None = None, gpus: str | None = None
+    judge: JudgeSpec,
+    service: ServiceConfig | None,
+    *,
+    journal: Journal | None = None,
+    gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
     """Open the judge of a reward or of one part: its running service, else the judge itself.
 
     gpus: GPUs for the replicas, in the form of CUDA_VISIBLE_DEVICES; see `open_judge`.
     """
-    if config.service:
-        opened = open_service(config.service, config.judge, journal=journal)
+    if service:
+        opened = open_service(service, judge, journal=journal)
     else:
-        opened = open_judge(config.judge, journal=journal, gpus=gpus)
+        opened = open_judge(judge, journal=journal, gpus=gpus)
     async with opened as client:
         yield client

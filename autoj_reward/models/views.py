@@ -6,10 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import JudgeConfig, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import known_models
 
 VIEWS: frozenset[View] = frozenset(get_args(View))
 Use = Literal["choose", "reward"]
@@ -57,12 +56,6 @@ def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: 
     return can.about
 
 
-def entry_view(config: JudgeConfig) -> View | None:
-    """Return the view that the judge's entry among the known models names."""
-    known = known_models().get(config.model) if config.kind == "vllm" else None
-    return known.view if known else None
-
-
 def resolve_view(
     view: ViewOrAuto,
     use: Use,
@@ -92,21 +85,3 @@ def resolve_view(
         "tells no log-probabilities there (vLLM and SGLang do, and judge.tokenizer reads them from "
         f"any endpoint that takes token ids), or judge.distribution is false. Set {key} to rating"
     )
-
-
-def with_readings(
-    config: JudgeConfig, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()
-) -> JudgeConfig:
-    """Return the judge that reads what the view, and the rules among equals, need.
-
-    A rating right after the prompt is read beside each critique where it counts; an endpoint that
-    sends probabilities with the critique alone, hundreds of kB of them, sends them where the
-    expected rating counts.
-    """
-    wanted = (entry_view(config) or "auto") if view == "auto" else view
-    if wanted == "direct" and config.critique:
-        config = config.model_copy(update={"direct": True})
-    expected = wanted == "expected" or (wanted == "auto" and use == "reward")
-    if config.distribution is None and (expected or "expected_rating" in rules):
-        config = config.model_copy(update={"distribution": True})
-    return config

@@ -31,7 +31,6 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import RewardConfig
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.models.spec import judge_spec
 from autoj_reward.service.bodies import (
     DESCRIBED,
     MAX_INPUTS,
@@ -169,7 +168,7 @@ def add_routes(
     run's failure budget is spent.
     """
     runs = Runs(model.config)
-    inputs_each = sum(judge_spec(own.judge).critiques for own in model.config.judged.values())
+    inputs_each = sum(judge.critiques for judge in model.judges.values())
 
     def budgets(request: Request) -> Budgets:
         told = request.headers

@@ -8,15 +8,15 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 from autoj_reward.client.in_flight import Slots
-from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import format_of
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import PLANTED, Candidate, Judgement, Outcome
 
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -71,6 +71,18 @@ class RewardPart:
         return self.format.neutral if self.format else 0.5
 
 
+def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
+    """Return the judges of a reward by the name of their part, with the main judge first.
+
+    Each reads what its view needs. Raises ConfigError or FormatError for a config that cannot be
+    resolved.
+    """
+    return {
+        name: judge_spec(own.judge).that_reads(own.view, "reward")
+        for name, own in config.judged.items()
+    }
+
+
 class Parts:
     """The parts of a reward by name, with the main judge first.
 
@@ -79,10 +91,13 @@ class Parts:
     weights of the others are scaled up.
     """
 
-    def __init__(self, config: RewardConfig) -> None:
+    def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
+        """judges: the judges of the config, as `reward_judges` returns them."""
         self._least = config.reduce == "min"
-        own = {JUDGE: RewardPart(format_of(config.judge))}
-        self.by_name = own | {name: _part(part) for name, part in config.parts.items()}
+        self.by_name = {JUDGE: RewardPart(judges[JUDGE].format)}
+        for name, part in config.parts.items():
+            fmt = None if part.function else judges[name].format
+            self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
         self.alone = len(self.by_name) == 1
 
     def use_views(self, views: Mapping[str, View]) -> None:
@@ -118,9 +133,19 @@ class Parts:
         return self.by_name[JUDGE].share(reward) if self.alone else min(1.0, max(0.0, reward))
 
 
-def _part(config: PartConfig) -> RewardPart:
-    fmt = None if config.function else format_of(config.judge)
-    return RewardPart(fmt, weight=config.weight, range=config.range)
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """Reward of one candidate. Its numbers are None if the judgement failed or all parts abstain. A
+    failed judgement of a response that imitates a verdict earns the lowest rating instead."""
+
+    judgement: Judgement
+    """Judgement of the main judge."""
+    raw: float | None
+    """The judgement's view, or the combined parts, before shaping."""
+    value: float | None
+    """The reward after shaping."""
+    parts: Mapping[str, float | None] = field(default_factory=dict)
+    """Each part's number in its own unit, None where it abstains; empty for a judge alone."""
 
 
 class RewardFunction:
