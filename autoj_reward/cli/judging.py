@@ -1,8 +1,7 @@
-"""`autoj score` and `autoj compare` judge every row of a file, same order out; `autoj serve` judges
-over HTTP.
+"""Commands that judge: `autoj score`, `autoj compare` and `autoj serve`.
 
-The journal of `score` and `compare` stands beside the output file, so the same command after a
-crash goes on where it stopped.
+`score` and `compare` judge every row of a file and keep its order. Their journal stands beside the
+output file, so the same command resumes after a crash.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
-"""Endings of what goes beside an output."""
+"""Suffixes of the files beside an output."""
 
 serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
-    """Rate query and response of every row."""
+    """Rate the response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
     from autoj_reward.models.spec import judge_spec
@@ -85,14 +84,14 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
 
 def require_own(read: Sequence[str | None], output: str) -> None:
-    """Refuse an output that is, or has beside it, a file that is read. Raises OutputError."""
+    """Raise OutputError if the output, its summary or its journal is also an input file."""
     from autoj_reward.io.files import require_apart
 
     require_apart(read, (output, output + SUMMARY, output + JOURNAL))
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
-    """Return what `autoj score` adds to a row."""
+    """Return the fields that `autoj score` adds to a row."""
     return {
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,
@@ -107,13 +106,16 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def thinking_of(judgement: Judgement) -> dict[str, str]:
-    """Return what the judge thought before its answer, for a judge with a thinking block."""
+    """Return the field `thinking` for a judge with a thinking block, else no field."""
     return {"thinking": judgement.thinking} if judgement.thinking else {}
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """Return what `autoj compare` adds to a row: the joint verdict, whether the judge compared
-    the two or their ratings decided, and what each order said."""
+    """Return the fields that `autoj compare` adds to a row.
+
+    They are the joint verdict, the rule that decided (a comparison or the ratings), and the verdict
+    and critique of each order.
+    """
     from autoj_reward.questions.compare import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
@@ -144,8 +146,10 @@ def _judge(
     strict: bool,
     view: View | None = None,
 ) -> int:
-    """Judge row by row, and write each with the fields that were found. view: the number that the
-    judge must give."""
+    """Judge every row and write it with the new fields; write and print the summary. Returns 0.
+
+    view: the number that the judge must give; None where verdicts count.
+    """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, to_json, write_json
