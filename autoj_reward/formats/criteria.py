@@ -121,7 +121,7 @@ class Scenarios:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scenarios, without aliases."""
+        """Return the names of the scenarios, without aliases."""
         return tuple(scenario.name for scenario in self._all)
 
 

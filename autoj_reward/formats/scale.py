@@ -86,7 +86,7 @@ class Scale(Block):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Whole numbers or words of the scale, as text."""
+        """Return the whole numbers or words of the scale, as text."""
         whole = range(int(self.low), int(self.high) + 1)
         return tuple(self.words) or tuple(str(n) for n in whole)
 

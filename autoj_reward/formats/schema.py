@@ -46,7 +46,7 @@ class Thinking(Block):
 
 
 class JudgeFormat(Block):
-    """How a judge's prompt is written and its output read. It says nothing about the model."""
+    """Layout of a judge's prompt and output. It says nothing about the model."""
 
     name: str
     language: str = "en"
@@ -86,13 +86,13 @@ class JudgeFormat(Block):
 
     @property
     def single(self) -> Single | None:
-        """The protocol that rates one response. None if the format has none."""
+        """Protocol that rates one response. None if the format has none."""
         found = self.protocols.get(SINGLE)
         return found if isinstance(found, Single) else None
 
     @property
     def pairwise(self) -> Pairwise | None:
-        """The protocol that compares two responses. None if the format has none."""
+        """Protocol that compares two responses. None if the format has none."""
         found = self.protocols.get(PAIRWISE)
         return found if isinstance(found, Pairwise) else None
 
@@ -167,7 +167,7 @@ class JudgeFormat(Block):
 
 
 class ScalarFormat(Block):
-    """How a scalar reward model reads a query with its response."""
+    """Layout of query and response for a scalar reward model."""
 
     name: str
     kind: Literal["scalar"]

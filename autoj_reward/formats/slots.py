@@ -106,7 +106,8 @@ class Slot(ABC):
     @property
     @abstractmethod
     def spelled(self) -> Labels:
-        """Names of the verdicts, each with the spellings in which a prompt text may contain it."""
+        """Return the names of the verdicts, each with the spellings in which a prompt text may
+        contain it."""
 
     @abstractmethod
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:

@@ -47,7 +47,7 @@ class Turns(Block):
 
     @property
     def shown(self) -> dict[str, str]:
-        """Text of a turn for each role that the format knows."""
+        """Return the text of a turn for each role that the format knows."""
         found = {role: getattr(self, role) for role in ("user", "assistant", "system", "tool")}
         return {role: shown for role, shown in found.items() if shown is not None}
 

@@ -1,4 +1,5 @@
-"""What a judge's config means, resolved once where a command, a trainer or a service starts."""
+"""Judge specification: a judge's config resolved once, where a command, trainer or
+service starts."""
 
 from __future__ import annotations
 
@@ -22,54 +23,56 @@ from autoj_reward.models.views import entry_view
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """A judge as its config, its model's entry and its format's files define it. Make one with
-    `judge_spec`.
+    """Everything that a judge's config means, resolved with its model's entry and its format's
+    files.
 
-    It travels to replicas as it is, its format with it: a replica reads no file of the format, and
-    knows protocols that it has never heard of. Where the model lies, each machine finds itself.
-
-    wrapper: how prompts become the model's input. ratings_tie: with a number, two responses are
-    compared by their ratings; see `Compare`. preferred: the view that the model's entry names.
+    Make one with `judge_spec`. The spec is sent to replicas with its format, so a replica reads no
+    format files and can use a custom protocol. Each machine looks up the model itself.
     """
 
     config: JudgeConfig
     format: JudgeFormat | ScalarFormat
     wrapper: str
+    """Name of the prompt wrapper; see `PromptTokenizer`."""
     ratings_tie: float | None
+    """If set, responses are compared by ratings, and such a difference is a tie; see `Compare`."""
     preferred: View | None
+    """View that the model's entry names."""
 
     @cached_property
     def model(self) -> ResolvedModel:
-        """Where the model is on this machine; a built-in one is built. Raises ModelError."""
+        """Model on this machine. A built-in model is built if necessary. Raises ModelError."""
         return resolve(self.config)
 
     @cached_property
     def name(self) -> str:
-        """The judge's fingerprint. Raises ModelError."""
+        """Fingerprint of the judge. Raises ModelError."""
         if isinstance(self.format, ScalarFormat):
             return scalar_fingerprint(self.config, self.format, self.model)
         return fingerprint(self.config, self.format, self.wrapper, self.model)
 
     @property
     def scale(self) -> tuple[float, float] | None:
-        """The lowest and the highest rating; None for a scalar model's scores."""
+        """Lowest and highest rating. None for a scalar reward model."""
         if isinstance(self.format, ScalarFormat):
             return None
         return self.format.scale.low, self.format.scale.high
 
     @property
     def critiques(self) -> int:
-        """How many critiques of a response are asked for; a scalar model says one thing."""
+        """Return the number of critiques per response: always 1 for a scalar reward model."""
         return 1 if isinstance(self.format, ScalarFormat) else self.config.critiques
 
     @property
     def compares(self) -> bool:
-        """Whether the judge can break a tie of ratings by comparing; equal scores of a scalar model
-        stay equal when it does."""
+        """Whether the judge can break a tie of ratings by comparing responses.
+
+        A scalar reward model cannot: a comparison by equal scores is a tie again.
+        """
         return isinstance(self.format, JudgeFormat) and self.format.pairwise is not None
 
     def with_config(self, **changes: Any) -> JudgeSpec:
-        """Return the spec with other settings of its engine, which leave format and entry alone."""
+        """Return the spec with changed engine settings. Format and model entry stay as they are."""
         return replace(self, config=self.config.model_copy(update=changes))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class JudgeSpec:
 
 
 def judge_spec(config: JudgeConfig) -> JudgeSpec:
-    """Resolve a judge's config. Raises FormatError and ConfigError for what cannot be."""
+    """Resolve a judge's config. Raises FormatError or ConfigError if it is invalid."""
     wrapper, fmt = format_and_wrapper(config)[1], format_of(config)
     tie, view = ratings_tie(config), entry_view(config)
     config = config.model_copy(update={"frequency_penalty": frequency_penalty(config)})
