@@ -42,7 +42,8 @@ class Weighted(Block):
     """Base class of checks."""
 
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Weight in the mean. A wrong answer in the right form can thus stay below the reverse."""
+    """Weight in the mean. It can put a right answer in the wrong form above a wrong one in the
+    right form."""
 
 
 class Range(Weighted):
