@@ -139,8 +139,7 @@ class Pair(NamedTuple):
 
     @classmethod
     def of(cls, first: Candidate, second: Candidate) -> Pair:
-        """Return the pair of two candidates' responses, with the first candidate's query and
-        context."""
+        """Return the pair of two candidates' responses, with query and context of the first."""
         return cls(first.query, first.response, second.response, first.context)
 
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
@@ -181,8 +180,7 @@ class JudgeInput:
 
     @property
     def policy_texts(self) -> tuple[str, ...]:
-        """Texts in which a policy could plant a verdict: responses, and turns of the assistant and
-        tools.
+        """Texts in which a policy could plant a verdict: responses, and assistant and tool turns.
 
         The same policy may have written an assistant's earlier turn, and it chooses what a tool
         outputs.
@@ -272,15 +270,13 @@ class Usage:
         )
 
     def lasting(self, seconds: float) -> Usage:
-        """Return the usage with a total time of `seconds`, of which `queued_s` stays the waiting
-        time."""
+        """Return the usage with `seconds` as its total time, split into waiting and latency."""
         queued = min(self.queued_s, seconds)
         return replace(self, latency_s=seconds - queued, queued_s=queued)
 
 
 def concurrent_usage(usages: Sequence[Usage]) -> Usage:
-    """Return the cost of concurrent work: the sum of all tokens, and the times of the
-    slowest part."""
+    """Return the cost of concurrent work: all tokens, and the times of the slowest part."""
     longest = max(usages, key=lambda u: u.latency_s + u.queued_s, default=Usage())
     total = sum(usages, Usage())
     return replace(total, latency_s=longest.latency_s, queued_s=longest.queued_s)
@@ -384,8 +380,7 @@ class Judgement:
         return number
 
     def with_number(self, view: str) -> Judgement:
-        """Return the judgement itself, or one with outcome NO_NUMBER if it is OK and lacks the
-        view."""
+        """Return the judgement, with outcome NO_NUMBER if it is OK but lacks the view."""
         if not self.ok or self.view(view) is not None:
             return self
         wrote = f" beside its rating {self.rating:g}" if self.rating is not None else ""

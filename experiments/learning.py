@@ -88,8 +88,8 @@ def logged(logs: Path, name: str) -> list[tuple[int, float]]:
 
 
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
-    """Return scores and word counts before and after on the test queries, and the
-    training curves."""
+    """Return scores and word counts of the test responses, before and after, and training
+    curves."""
     queries = [row.query for row in read_queries(config.test).rows]
     first = sample_responses(run.learner, run.learner.model, queries, config.samples)
     last = sample_responses(run.learner, str(run.output / "policy"), queries, config.samples)
@@ -128,8 +128,10 @@ def _check_journal(path: Path, words: int) -> None:
 def judge_rewards(
     reward: RewardConfig, queries: Sequence[str], *said: Sequence[str]
 ) -> list[list[float]]:
-    """Return the judge's raw rewards for several sets of responses. Failed judgements are
-    left out."""
+    """Return the judge's raw rewards for several sets of responses.
+
+    Failed judgements are left out.
+    """
     found = []
     with RewardModel(reward.model_copy(update={"journal": None})) as model:
         for responses in said:

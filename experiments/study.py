@@ -42,8 +42,9 @@ class StudyConfig(Block):
         return ()
 
     def wanted(self, named: str | None) -> tuple[str, ...]:
-        """Return the parts named by --parts, in the order of `possible`. Without --parts, return
-        all.
+        """Return the parts named by --parts, in the order of `possible`.
+
+        Without --parts, return all.
 
         Raises ConfigError for a name that is unknown or that the config leaves out.
         """
@@ -102,8 +103,10 @@ class Study(Generic[T]):
         render: Callable[[dict[str, Any]], str],
         plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
     ) -> str:
-        """Write the result, its report and its plots (SVG by name) to the output folder. Return the
-        report."""
+        """Write the result, its report and its plots (SVG by name) to the output folder.
+
+        Return the report.
+        """
         result: dict[str, Any] = to_plain(self.head() | dict(found))
         write_json(self.config.output / f"{name}.json", result)
         text = render(result)
@@ -207,7 +210,7 @@ def _parser(
     )
     parser.set_defaults(parts=None, limit=None)
     if parts:
-        parser.add_argument("--parts", metavar="A,B", help=f"some of: {', '.join(parts)}")
+        parser.add_argument("--parts", metavar="A,B", help=f"parts to run: {', '.join(parts)}")
     if limit:
         parser.add_argument("--limit", type=int, metavar="N", help=f"{limit}, for a quick look")
     return parser

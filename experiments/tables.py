@@ -1,5 +1,4 @@
-"""Markdown reports: the command and machine behind the figures, and tables with a format
-per column."""
+"""Markdown reports: origin of the figures, and tables with a format per column."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def where(machine: Mapping[str, Any]) -> str:
 
 
 def report(title: str, found: Mapping[str, Any], sections: Iterable[Section], *about: str) -> str:
-    """Return a report: title, command, date, machine and versions, then the sections that have
-    rows.
+    """Return a report: title, command, date, machine and versions, then sections with rows.
 
     `about` are further paragraphs before the sections.
     """

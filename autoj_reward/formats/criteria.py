@@ -85,8 +85,7 @@ class Scenario:
 
     @property
     def needs_reasoning(self) -> bool:
-        """Whether a teacher first solves the task itself, as in the exam group (paper,
-        section 3.3)."""
+        """Whether a teacher solves the task first, as in the exam group (paper, section 3.3)."""
         return self.group == "exam_questions"
 
 
@@ -200,8 +199,10 @@ def _read(
 
 
 def criteria_in(data: dict[str, Any], source: str) -> tuple[Criterion, ...]:
-    """Return the criteria of all sections, in order. Raises ConfigError that names an
-    invalid one."""
+    """Return the criteria of all sections, in order.
+
+    Raises ConfigError that names an invalid one.
+    """
     return tuple(_walk(data, source))
 
 
@@ -226,8 +227,10 @@ def _walk(data: dict[str, Any], source: str) -> Iterator[Criterion]:
 
 
 def criteria_text(scenario: Scenario) -> str:
-    """Return the criteria as one numbered list for each aspect. Aspects without criteria
-    are left out."""
+    """Return the criteria as one numbered list for each aspect.
+
+    Aspects without criteria are left out.
+    """
     blocks = []
     for kind, heading in HEADINGS.items():
         chosen = [c for c in scenario.criteria if c.kind == kind]

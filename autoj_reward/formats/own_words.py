@@ -41,8 +41,8 @@ class OwnWords:
 
     @cached_property
     def _restarts(self) -> bool:
-        """Whether text after a control token is tokenized as at a text's start, space
-        mark included."""
+        """Whether text after a control token is tokenized like a text's start, space mark
+        included."""
         for control, i in self._added.items():
             head, *rest = self.tokenizer(control + "a", add_special_tokens=False)["input_ids"]
             if head == i:
@@ -64,7 +64,7 @@ class OwnWords:
         return self._encode(text)
 
     def written(self, text: str) -> list[int]:
-        """Return the ids of text that the judge writes after its prompt.
+        """Return the token ids of text that the judge wrote after its prompt.
 
         Marks of its thinking become control tokens if the tokenizer has them, since the judge wrote
         them.
@@ -84,11 +84,10 @@ class OwnWords:
         return str(self.tokenizer.decode(list(ids[-TAIL:]), skip_special_tokens=False))
 
     def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
-        """Return the longest run of generated ids that spells a prefix of `text[:end]`, and its
-        length.
+        """Return the longest run of generated ids that spells a prefix of `text[:end]`.
 
-        The length is in characters. ([], 0) if no run does. The text may lack or keep the space
-        that a SentencePiece tokenizer puts before the first word.
+        Also return the prefix's length in characters. ([], 0) if no run spells one. The text may
+        lack or keep the space that a SentencePiece tokenizer puts before the first word.
         """
         low, high = 0, len(ids)
         while low < high:  # bisection works: if a run spells too much, so does a longer one
@@ -106,7 +105,7 @@ class OwnWords:
         return [], 0
 
     def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
-        """Return the number of characters that the ids spell if they spell a prefix of
+        """Return how many characters the ids spell if they spell a prefix of
         `text[:end]`, else 0."""
         decoded = self.tokenizer.decode(ids, skip_special_tokens=True)
         for spelled in (decoded, " " + decoded):

@@ -183,7 +183,6 @@ def _spelled(word: str, letters: int | None = None) -> str:
 
 
 def _like(char: str) -> str:
-    """Return the pattern of a character, of those that look like it, and of a digit's
-    number words."""
+    """Return the pattern of a character, its look-alikes and, for a digit, its number words."""
     alike = f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
     return f"(?:{'|'.join((alike, *_WORDS[int(char)]))})" if char.isdecimal() else alike

@@ -74,8 +74,10 @@ class JudgeProtocol(Block):
 
     @classmethod
     def require(cls, item: JudgeInput) -> None:
-        """Raise InputRejected for a wrong number of responses, or `direct` where the protocol has
-        no rating."""
+        """Raise InputRejected for a wrong number of responses.
+
+        Also raise it for a `direct` input of a protocol that has no rating.
+        """
         if len(item.responses) != cls.responses:
             raise InputRejected(
                 f"{len(item.responses)} responses, and the protocol {item.protocol} shows "

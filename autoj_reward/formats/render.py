@@ -54,8 +54,7 @@ Values = dict[str, tuple[Part, ...]]
 
 
 def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
-    """Return the messages for a judge input: the format's system message if it has one, then the
-    user's.
+    """Return the messages for a judge input: the format's system message, if any, and the user's.
 
     Raises InputRejected for a wrong number of responses, and for a context that lacks a required
     field or has one that the format never shows.
@@ -83,8 +82,10 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
 def _placed(
     place: str, value: tuple[Part, ...] | None, protocol: JudgeProtocol
 ) -> tuple[Part, ...]:
-    """Return the parts for a placeholder: the value, inside its optional text if it has one, or
-    nothing."""
+    """Return the parts for a placeholder. Empty if there is no value.
+
+    An optional field's value stands inside its optional text.
+    """
     if value is None:
         return ()
     own = protocol.optional
@@ -112,8 +113,7 @@ def _inert(parts: tuple[Part, ...], how: Turns) -> tuple[Part, ...]:
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
-    """Raise InputRejected for a context that lacks a required field, has an unknown or a
-    blank one."""
+    """Raise InputRejected for a context with a missing, unknown or blank field."""
     needed = {name for name, required in fmt.context(item.protocol).items() if required}
     if not needed and not item.context:
         return
@@ -165,8 +165,10 @@ def _chat(turns: Sequence[Turn]) -> Prompt:
 
 
 def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Return a template's parts with its placeholders filled. An unknown `{name}` stays
-    as it is."""
+    """Return a template's parts with its placeholders filled.
+
+    An unknown `{name}` stays as it is.
+    """
     parts: list[Part] = []
     for name, own in _pieces(template):
         parts += values.get(name, (own,)) if name else (own,)
@@ -228,8 +230,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
-    """Raise InputRejected if a text has more than `max_chars` characters or is not valid
-    Unicode."""
+    """Raise InputRejected for a text over `max_chars` characters or with invalid Unicode."""
     for text in item.untrusted:
         if len(text) > max_chars:
             raise InputRejected(

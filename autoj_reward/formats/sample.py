@@ -24,7 +24,7 @@ CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
 
 
 def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
-    """Return a row for each protocol of a format, with the best verdict in `text`.
+    """Return sample rows for a format, one per protocol, with the best verdict written in `text`.
 
     A row has no `text` if no sample output parses.
     """
@@ -58,8 +58,7 @@ def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
 
 
 def _said(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
-    """Yield outputs with the reason before or after the verdict, as the slot asks, and various
-    endings."""
+    """Yield outputs with the label and a reason, in the slot's order and with various endings."""
     own = fmt.protocol(protocol)
     first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
     texts = first if own.comes_first else [f"{REASON}{own.force}{label}"]

@@ -20,8 +20,10 @@ MAX_LABEL_CHARS = 100
 
 
 def require_few(labels: Collection[str], what: str) -> None:
-    """Raise ValueError if there are too many labels or one is too long. `what` names them in the
-    error."""
+    """Raise ValueError if there are too many labels or one is too long.
+
+    `what` names them in the error.
+    """
     if len(labels) > MAX_LABELS:
         raise ValueError(f"{len(labels)} {what}: write at most {MAX_LABELS}")
     if long := [label for label in labels if len(label) > MAX_LABEL_CHARS]:
@@ -101,8 +103,7 @@ class Scale(Block):
         return float(self.words[label] if self.words else label)
 
     def numbered(self, probs: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-        """Return probabilities of labels as probabilities of their numbers, in the
-        labels' order."""
+        """Return probabilities of labels as probabilities of their numbers, in the same order."""
         found: dict[str, float] = {}
         for label, p in probs:
             name = f"{self.words[label]:g}" if self.words else label

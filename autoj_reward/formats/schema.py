@@ -35,8 +35,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class Thinking(Block):
-    """Marks around the text in which a judge thinks before its answer, such as `<think>` and
-    `</think>`.
+    """Marks around a judge's thinking before its answer, such as `<think>` and `</think>`.
 
     Text up to the last closing mark is never read as a verdict.
     """
@@ -113,8 +112,7 @@ class JudgeFormat(Block):
         return {}
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
-        """Return the context fields that a protocol, or any of them, shows, and whether each is
-        required."""
+        """Return the context fields of a protocol, or of any, and whether each is required."""
         if protocol not in self._contexts:
             self._contexts[protocol] = self._context(protocol)
         return self._contexts[protocol]
@@ -195,8 +193,7 @@ class ScalarFormat(Block):
         return 0.0
 
     def share(self, value: float) -> float:
-        """Return the probability of being preferred to a response with score 0
-        (Bradley-Terry), 0..1."""
+        """Return the probability of being preferred to a response with score 0 (Bradley-Terry)."""
         return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
 
     @property
@@ -211,8 +208,7 @@ class ScalarFormat(Block):
 
 
 def load_format(name: str) -> JudgeFormat:
-    """Load a generative judge's format, by its name in the package or by the path of a folder or
-    YAML file.
+    """Load a generative judge's format, by name or by the path of a folder or YAML file.
 
     Raises FormatError that names the file and the fault.
     """

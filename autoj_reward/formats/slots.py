@@ -87,14 +87,16 @@ class Slot(ABC):
 
     @abstractmethod
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        """Return the labels to read probabilities for where the judge wrote one.
+        """Return the labels whose probabilities are read at a label that the judge wrote.
 
         `name` is the name of the written label, and `written` its spelling in the text.
         """
 
     def labels_near(self, name: str) -> tuple[str, ...]:
-        """Return the labels to read probabilities for if nothing is written and `name` is the most
-        probable."""
+        """Return the labels whose probabilities are read if the judge wrote none.
+
+        `name` is the most probable label so far.
+        """
         return self.labels
 
     @abstractmethod
@@ -106,23 +108,20 @@ class Slot(ABC):
     @property
     @abstractmethod
     def spelled(self) -> Labels:
-        """Return the names of the verdicts, each with the spellings in which a prompt text may
-        contain it."""
+        """Return the verdicts' names, each with the spellings that a prompt text may contain."""
 
     @abstractmethod
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        """Yield the labels that may stand in the slot that opens at offset `opened`, most likely
-        first.
+        """Yield the labels that may stand in the slot opened at offset `opened`, most likely first.
 
         Yields the failure reason as a text if the slot holds no valid label.
         """
 
     def against(self, name: str, earlier: Collection[str], planted: Collection[str]) -> set[str]:
-        """Return the names of earlier verdicts in the judge's text that make the verdict `name`
-        doubtful.
+        """Return the names of earlier verdicts that make the verdict `name` doubtful.
 
         Those are other verdicts that do not stand in a policy's text. For a rating they are the
-        lower ones, because a planted rating can only gain by raising it.
+        lower ones.
         """
         return set(earlier) - set(planted) - {name}
 
@@ -197,8 +196,7 @@ class ChoiceSlot(Slot):
         return tuple(spellings[0] for _, spellings in self.choices)
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        """Return the written label as spelled, and the others in the spelling with the
-        same index."""
+        """Return the label as the judge spelled it, and the others in the matching spelling."""
         own = dict(self.choices)[name]
         place = next((n for n, one in enumerate(own) if label_re(one).fullmatch(written)), 0)
         return tuple(

@@ -49,8 +49,9 @@ class PromptTokenizer(OwnWords):
     """
 
     def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
-        """Check the wrapper. `marks` are the texts around the judge's thinking, special tokens or
-        not.
+        """Check the wrapper.
+
+        `marks` are the texts around the judge's thinking, special tokens or not.
 
         Raises ModelError for `chat` if the tokenizer has no chat template.
         """
@@ -68,12 +69,12 @@ class PromptTokenizer(OwnWords):
         )
 
     def ids(self, prompt: Prompt) -> list[int]:
-        """Return the token ids of a prompt, ready for generation unless it ends with an assistant's
-        message.
+        """Return the token ids of a prompt.
 
-        Raises InputRejected for text that the tokenizer cannot keep apart from a control token, and
-        for a conversation that the wrapper or the chat template cannot show. Raises ModelError for
-        a chat template that fails on any prompt.
+        They are ready for generation unless the prompt ends with an assistant's message. Raises
+        InputRejected for text that the tokenizer cannot keep apart from a control token, and for a
+        conversation that the wrapper or the chat template cannot show. Raises ModelError for a chat
+        template that fails on any prompt.
         """
         if self.wrapper not in ("chat", "template"):
             return [*self._bos(), *self._text(self._wrapped(prompt))]
@@ -115,8 +116,10 @@ class PromptTokenizer(OwnWords):
         return ids
 
     def _planted(self, ids: list[int], text: str) -> list[int]:
-        """Return the control ids among the ids of a text. The id of an unknown character does not
-        count."""
+        """Return the control ids among the ids of a text.
+
+        The id of an unknown character does not count.
+        """
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and self.tokenizer.unk_token in text:
             unknown = None
@@ -240,8 +243,7 @@ class PromptTokenizer(OwnWords):
         )
 
     def _forgetting(self, prompt: Prompt, ids: list[int], budget: int) -> tuple[Prompt, list[int]]:
-        """Return the prompt and its ids after leaving out as many of the oldest turns as
-        necessary."""
+        """Return the prompt and its ids without as many of the oldest turns as necessary."""
         sizes: Counter[int] = Counter()
         for part in (p for m in prompt for p in m.parts if p.turn):
             sizes[part.turn] += len(self._text(part.text))

@@ -52,8 +52,10 @@ class Turns(Block):
         return {role: shown for role, shown in found.items() if shown is not None}
 
     def around(self, role: str) -> tuple[str, str]:
-        """Return the texts before and after a turn's own text. Raises InputRejected for an unknown
-        role."""
+        """Return the texts before and after a turn's own text.
+
+        Raises InputRejected for an unknown role.
+        """
         shown = self.shown
         if role not in shown:
             raise InputRejected(
@@ -69,7 +71,7 @@ class Turns(Block):
         return re.compile(rf"((?:^|[{LINE}])[ \t]{{0,40}})({spelled})", re.IGNORECASE)
 
     def forged(self, text: str) -> bool:
-        """Return whether a line of a text begins like a turn."""
+        """Return whether a line of the text begins like a turn."""
         return self._forged.search(text) is not None
 
     def inert(self, text: str) -> str:

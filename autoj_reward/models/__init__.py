@@ -1,5 +1,4 @@
-"""Model lookup: built-in models, folders and hub names, and the settings that a model's
-entry gives."""
+"""Model lookup: built-in models, folders, hub names and the settings of known models."""
 
 from __future__ import annotations
 
@@ -81,8 +80,10 @@ def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
 
 
 def policy_wrapper(config: PolicyConfig) -> str:
-    """Return the wrapper of a policy. `auto` is replaced by the model's entry, or `chat`
-    without one."""
+    """Return the wrapper of a policy.
+
+    `auto` is replaced by the model's entry, or `chat` without one.
+    """
     if config.wrapper != "auto":
         return config.wrapper
     known = known_models().get(config.model)
@@ -90,15 +91,16 @@ def policy_wrapper(config: PolicyConfig) -> str:
 
 
 def ratings_tie(config: JudgeConfig) -> float | None:
-    """Return the largest tied difference of expected ratings. None if the model compares
-    by itself."""
+    """Return the largest tied difference of expected ratings.
+
+    None if the model compares by itself.
+    """
     known = known_models().get(config.model) if config.kind == "vllm" else None
     return known.ratings_tie if known else None
 
 
 def frequency_penalty(config: JudgeConfig) -> float:
-    """Return the frequency penalty of critiques: the config's, else that of the model's
-    entry, else 0."""
+    """Return the frequency penalty of critiques: the config's, else the model entry's, else 0."""
     if config.frequency_penalty is not None:
         return config.frequency_penalty
     known = known_models().get(config.model) if config.kind == "vllm" else None
@@ -141,9 +143,9 @@ def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
 
 
 def context_shown(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
-    """Return the context fields that a judge shows in protocol `kind`, or in any protocol.
+    """Return the context fields that a judge shows, and whether an input must have each.
 
-    The value tells whether an input must have the field. `judge.criteria` fills one by itself.
+    They are those of protocol `kind`, or of any protocol. `judge.criteria` fills one by itself.
     """
     filled = {CRITERIA} if config.criteria else set()
     shown = format_of(config).context(kind).items()
@@ -153,11 +155,10 @@ def context_shown(config: JudgeConfig, kind: str | None = None) -> dict[str, boo
 def context_asked(
     config: JudgeConfig, columns: Mapping[str, str], kind: str | None = None
 ) -> tuple[ContextColumn, ...]:
-    """Return the context fields that a judge shows in protocol `kind`, or in any, with their
-    columns.
+    """Return the context fields that a judge shows, with their columns.
 
-    `columns` maps a field to its column if the column has another name. Raises ConfigError for a
-    field that the judge does not show.
+    They are those of protocol `kind`, or of any protocol. `columns` maps a field to its column if
+    the column has another name. Raises ConfigError for a field that the judge does not show.
     """
     fmt = format_of(config)
     if unknown := sorted(set(columns) - set(fmt.context())):

@@ -55,7 +55,7 @@ def build_model(name: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     base = build_model(BASE) if name == SCALAR else None
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
-    LOG.warning("preparing the built-in model %s, once: some seconds", name)
+    LOG.warning("building the model %s; this happens once and takes some seconds", name)
     try:
         with redirect_stderr(io.StringIO()):  # hides progress bars
             if base and adapter:

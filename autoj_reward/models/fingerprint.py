@@ -64,7 +64,7 @@ def fingerprint_of(model: str, fmt: str, facts: dict[str, Any]) -> str:
 
 
 def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
-    """Return the facts about an engine that can change its answers: weights, code,
+    """Return facts about an engine that can change its answers: weights, code,
     arithmetic, length."""
     return {
         "model": model.identity,
@@ -99,8 +99,7 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 @lru_cache
 def criteria_digest() -> str:
-    """Return a digest of the scenario classifier and of all criteria, since both affect
-    judgements."""
+    """Return a digest of the scenario classifier and all criteria. Both affect judgements."""
     from autoj_reward.models.scenarios import CLASSIFIER_FILES  # imports numpy only if needed
 
     texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())

@@ -40,8 +40,7 @@ def folder_identity(folder: Path) -> str:
 
 @cache
 def hub_commit(name: str, revision: str | None, file: str = "config.json") -> str:
-    """Return the commit of a hub name's revision (default: main), the same for the process's
-    lifetime.
+    """Return the commit of a hub name's revision (default: main), fixed for this process.
 
     Raises ModelError if neither the hub nor its local cache knows it.
     """
@@ -78,8 +77,10 @@ def _file_digest(path: Path) -> str:
 
 
 def _version(path: Path) -> list[int]:
-    """Return file facts that change when a file does. Copying may preserve size and
-    modification time."""
+    """Return file facts that change when a file does.
+
+    Copying may preserve size and modification time.
+    """
     facts = path.stat()
     return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 

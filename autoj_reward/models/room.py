@@ -13,8 +13,9 @@ CONTEXT_GIB = 1.5
 
 
 def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | None:
-    """Return the GiB that each part of an engine takes on each of its GPUs. None if the shape is
-    unknown.
+    """Return the GiB that each part of an engine takes on each of its GPUs.
+
+    None if the shape is unknown.
 
     The KV cache is the configured one, else what the other parts leave of gpu_memory_utilization.
     """

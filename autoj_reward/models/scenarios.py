@@ -42,7 +42,7 @@ class Features:
     """Inverse document frequency, shape [terms]."""
 
     def row(self, query: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Return columns and values of a query: term frequency (1 + log) times inverse document
+        """Return columns and values of a query's terms: (1 + log count) times inverse document
         frequency.
 
         The terms of the whole query and those of its opening are each scaled to length 1.
@@ -61,8 +61,10 @@ class Features:
 
 
 def words_of(query: str) -> list[str]:
-    """Return words and punctuation marks in lower case. A very long query gives only its
-    two ends."""
+    """Return words and punctuation marks in lower case.
+
+    A very long query gives only its two ends.
+    """
     text = query.lower()
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = text[:HEAD_CHARS] + " " + text[-TAIL_CHARS:]
@@ -115,8 +117,7 @@ class Calibration:
     offset: float = 0.0
 
     def confidence(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return one probability, 0..1, for each row of scores; shape [queries, labels]
-        to [queries]."""
+        """Return a probability, 0..1, for each row of scores [queries, labels]; shape [queries]."""
         odds = self.slope * log_odds(scores, self.temperature) + self.offset
         return np.asarray(1 / (1 + np.exp(-odds)), np.float64)
 
@@ -174,8 +175,10 @@ class LinearClassifier:
 
     @classmethod
     def load(cls, folder: Path) -> LinearClassifier:
-        """Read the classifier's two files. Raises ModelError if they are missing or do
-        not match."""
+        """Read the classifier's two files.
+
+        Raises ModelError if they are missing or do not match.
+        """
         try:
             facts = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
             with np.load(folder / "weights.npz", allow_pickle=False) as kept:

@@ -101,8 +101,10 @@ def _sizes(config: EngineConfig, device: Device) -> tuple[int, int]:
 
 
 def kv_tokens(config: EngineConfig, device: Device) -> int | None:
-    """Return how many tokens fit in the KV cache of an engine on GPUs. None if the shape
-    is unknown."""
+    """Return how many tokens fit in the KV cache of an engine on GPUs.
+
+    None if the shape is unknown.
+    """
     try:
         shape = find_shape(config.model)
     except ModelError:

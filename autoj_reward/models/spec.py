@@ -1,5 +1,4 @@
-"""Judge specification: a judge's config resolved once, where a command, trainer or
-service starts."""
+"""Judge specification: a judge's config, resolved once where a process starts."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from autoj_reward.models.views import entry_view
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """Everything that a judge's config means, resolved with its model's entry and its format's
-    files.
+    """Resolved judge config, with its model's entry and its format's files.
 
     Make one with `judge_spec`. The spec is sent to replicas with its format, so a replica reads no
     format files and can use a custom protocol. Each machine looks up the model itself.

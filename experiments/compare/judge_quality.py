@@ -160,8 +160,10 @@ def _predictions(
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Return the report with all tables for a model card. Parts that were not measured
-    are left out."""
+    """Return the report with all tables for a model card.
+
+    Parts that were not measured are left out.
+    """
     rows = found["rows"]
     about = (
         f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "

@@ -102,8 +102,7 @@ def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]
 
 
 def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
-    """Return statistics by name: means over queries of both correlations, and the gain of each best
-    of N."""
+    """Return by name the mean of both correlations over queries, and the gain of each best of N."""
     found = {
         how.__name__: share([np.nan if (r := how(query)) is None else r for query in queries])
         for how in (order, order_given_length)
@@ -162,8 +161,7 @@ def order_sections(found: Mapping[str, Any]) -> Iterator[Section]:
 
 
 def order_plots(found: Mapping[str, Any]) -> dict[str, str]:
-    """Return plots of the share of an oracle's gain that each rater's best of N reaches, as SVG by
-    name.
+    """Return plots of the share of an oracle's gain by N, one line per rater, as SVG by name.
 
     Random choice is 0 and the oracle 1.
     """

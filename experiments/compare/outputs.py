@@ -101,8 +101,10 @@ def read_graded_outputs(
 
 
 def as_rated(rows: Sequence[Graded]) -> list[Rated]:
-    """Return every output as a rated row. The rating is its score less the instruction's
-    mean score."""
+    """Return every output as a rated row.
+
+    The rating is its score less the instruction's mean score.
+    """
     found = []
     for row in rows:
         mean = sum(output.score for output in row.outputs) / len(row.outputs)
@@ -116,8 +118,9 @@ def as_rated(rows: Sequence[Graded]) -> list[Rated]:
 async def sample_candidates(
     own: CandidatesConfig, journal: Journal, draws: Draws, limit: int | None = None
 ) -> tuple[Outputs, list[BadRow]]:
-    """Sample candidates for every query and grade them, 0..1. Also return the rows that were left
-    out.
+    """Sample candidates for every query and grade them, 0..1.
+
+    Also return the rows that were left out.
 
     `limit` is a maximum number of queries. Raises InputError if fewer than two queries have
     candidates.

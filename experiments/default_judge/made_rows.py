@@ -52,7 +52,7 @@ from experiments.compare.outputs import sampled_responses
 
 
 class OwnCritiquesConfig(Block):
-    """Settings of the stage `critiques`."""
+    """Settings for sampling the judge's own critiques: the stage `critiques`."""
 
     output: Path
     """File of the training rows."""
@@ -103,8 +103,10 @@ def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
 def choose_critique(
     row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
 ) -> dict[str, Any] | None:
-    """Return the training row with the critique nearest to the reference. None if none is
-    usable."""
+    """Return the training row with the critique nearest to the reference.
+
+    None if none is usable.
+    """
     prompt = render(JudgeInput("single", row.query, (row.response,)), fmt)[-1].text
     usable = []
     for judgement in judgements:
@@ -131,7 +133,7 @@ LEAST = 0.2
 
 
 class PolicyGroupsConfig(Block):
-    """Settings of the stage `groups`."""
+    """Settings for making groups with a policy's responses: the stage `groups`."""
 
     output: Path
     """File of the groups."""
@@ -185,8 +187,10 @@ def group_below(
 
 
 async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
-    """Sample the policy, and write the groups of all queries. Returns the number of
-    groups, as text."""
+    """Sample the policy, and write the groups of all queries.
+
+    Returns the number of groups, as text.
+    """
     rng = random.Random(config.seed)
     made = read_checkable(config.questions).rows
     graded = _training(data) if config.instructions else []

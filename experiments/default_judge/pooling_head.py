@@ -1,5 +1,4 @@
-"""Pooling head: an attention head of the judge that averages the prompt and adjusts the rating by
-it.
+"""Pooling head: an attention head that averages the prompt and adjusts the judge's rating.
 
 The rating slot reads only the last token. The mean of the judge's hidden states over the rating
 prompt orders responses to one query better. So one head of one block is made to average. Its
@@ -58,7 +57,7 @@ systems' scores."""
 
 
 class PoolingHeadConfig(Block):
-    """Settings of the stage `head`."""
+    """Settings for fitting the pooling head: the stage `head`."""
 
     model: str
     """Base model of the judge."""
@@ -124,8 +123,10 @@ def fitted_rows(
 
 
 def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
-    """Return the mean over a prompt of a block's normalised input, before the norm's
-    weight; [width]."""
+    """Return the mean of a block's normalised input over a prompt, before the norm's weight.
+
+    The shape is [width].
+    """
     with torch.inference_mode():
         read = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
         states = read.hidden_states[block][0].float()
@@ -137,11 +138,11 @@ def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
 def fit_pooling(
     states: NDArray[np.float32], rows: list[Rated], weighed: list[float]
 ) -> tuple[NDArray[np.float64], float]:
-    """Fit a ridge regression. Return the weights of a mean state, [width], and the ridge's
-    strength.
+    """Fit a ridge regression of ratings on mean states.
 
-    `weighed` holds the weight of each row. The direction of the mean of all states is removed from
-    the weights. What the head adds then has a mean near zero and stays exact in half precision.
+    Returns the weights, [width], and the ridge's strength. `weighed` holds the weight of each row.
+    The direction of the mean of all states is removed from the weights. What the head adds then has
+    a mean near zero and stays exact in half precision.
     """
     model = make_pipeline(StandardScaler(), ridge(rows))
     ratings = [row.rating for row in rows]
@@ -182,11 +183,10 @@ def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated
 
 
 def rating_direction(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> Tensor:
-    """Return the change of a block's attention output that adds one point of expected rating;
-    [width].
+    """Return the change of a block's attention output that adds one point of expected rating.
 
     To first order, it is the mean gradient over rows and their tokens, divided by its squared
-    length.
+    length. The shape is [width].
     """
     kept: list[Tensor] = []
 

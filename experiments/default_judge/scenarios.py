@@ -53,8 +53,10 @@ GIVEN_UP = ("rejecting", "peer_review")
 
 
 class ScenarioRows(Block):
-    """Files of labelled queries. Paths are relative to the folder of the judge's data, or begin
-    with ./."""
+    """Files of labelled queries.
+
+    Paths are relative to the folder of the judge's data, or begin with ./.
+    """
 
     training: str
     """Rows of `category`, `instruction` and `input`."""
@@ -221,8 +223,7 @@ class Fitted:
 
 
 def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
-    """Fit a classifier to the rows, with strength, calibration and threshold by
-    cross-validation."""
+    """Fit a classifier; strength, calibration and threshold come from cross-validation."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
     known = np.array([labels.index(name) for name in truth])
@@ -269,8 +270,7 @@ def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
 
 
 def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
-    """Return the terms found in two or more rows that best separate the scenarios, with their
-    rarities."""
+    """Return the terms in two or more rows that best separate the scenarios, with rarities."""
     spelled = [words_of(row.query) for row in rows]
     counts = Counter(
         term for words in spelled for term in {*whole_terms(words), *opening_terms(words)}
@@ -341,8 +341,7 @@ def _svm(strength: float, seed: int) -> LinearSVC:
 
 
 def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
-    """Return the macro-F1 statistic: the unweighted mean of F1 over the scenarios of the
-    true labels."""
+    """Return the macro-F1 statistic: the mean of F1 over the scenarios of the true labels."""
     names = {name: k for k, name in enumerate(sorted({*truth, *said}))}
     a, b = (np.array([names[name] for name in side]) for side in (truth, said))
 

@@ -90,11 +90,10 @@ class AttacksConfig(ResampledConfig):
 def attack_figures(
     found: Sequence[Attack], attacked: Sequence[Judgement], plain: Sequence[Judgement], draws: Draws
 ) -> list[dict[str, Any]]:
-    """Return the rating points that attacks gain over their weak answers, with intervals over
-    questions.
+    """Return the rating points that attacks gain over weak answers, with intervals.
 
-    There is a row for all attacks, one for those without a flag in NOTICED, and one for each
-    family.
+    Intervals are over questions. There is a row for all attacks, one for those without a flag in
+    NOTICED, and one for each family.
     """
     every = range(len(found))
     groups = {

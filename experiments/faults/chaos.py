@@ -77,7 +77,7 @@ PARTS = {
 
 
 def broken_promises(found: dict[str, Any]) -> list[str]:
-    """Return the promises that the figures break."""
+    """Return the promises of the service that the figures break, one text each."""
     return [
         f"{name}, {row[part.name]}: {why}"
         for name, part in PARTS.items()

@@ -1,5 +1,4 @@
-"""Attacks that block a server without limits, and what other callers see of the service
-meanwhile."""
+"""Attacks that block a server without limits, and the service that others get meanwhile."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Held:
 
 
 def broken_by_holdup(row: dict[str, Any]) -> list[str]:
-    """Return the broken promises of a row."""
+    """Return the promised limits that a row breaks, one text each."""
     bounds = {
         "health_cpu_s": HEALTH_S,
         "rss_mib": MEMORY_MIB,

@@ -50,8 +50,10 @@ class Disturbed:
 
 
 def kill_job(config: JobsConfig) -> Disturbed:
-    """Run the killed and the undisturbed job and compare them. Raises EngineError if one fails by
-    itself."""
+    """Run the killed and the undisturbed job and compare them.
+
+    Raises EngineError if one fails by itself.
+    """
     with TemporaryDirectory() as name:
         killed, whole = Path(name) / "killed", Path(name) / "whole"
         for folder in (killed, whole):
@@ -97,6 +99,6 @@ def _answered(folder: Path) -> int:
 
 
 def broken_by_killed_job(row: dict[str, Any]) -> list[str]:
-    """Return the broken promises of a row."""
+    """Return the promises about killed jobs that a row breaks, one text each."""
     wrong = [] if row["identical"] else ["the selections are not those of the undisturbed job"]
     return wrong if row["kills"] else [*wrong, "the job was over before a kill"]

@@ -177,7 +177,7 @@ async def kill_each(server: Server, config: KillsConfig) -> list[Killed]:
 
 
 def broken_by_kill(row: dict[str, Any]) -> list[str]:
-    """Return the broken promises of a row."""
+    """Return the promises about kills that a row breaks, one text each."""
     wrong = []
     if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
         wrong.append("not every candidate was answered once and ok")

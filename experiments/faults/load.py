@@ -1,5 +1,4 @@
-"""Load test with many clients: throughput, latency added by a server, memory, and exactly-once
-answers.
+"""Load test with many clients: throughput, added latency, memory, exactly-once answers.
 
 The engine is scripted and reports how long each answer took inside it. The rest of the latency
 belongs to server, network and clients, which run on the same machine.
@@ -100,7 +99,7 @@ class Load:
 
 
 def broken_by_load(row: dict[str, Any]) -> list[str]:
-    """Return the broken promises of a row."""
+    """Return the promised limits that a row breaks, one text each."""
     wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
     if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None of a short load
         wrong.append(f"{row['mib_per_minute']:.1f} MiB more each minute")

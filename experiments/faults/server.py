@@ -62,8 +62,7 @@ class Server:
             )
 
     def _watch(self) -> None:
-        """Restart the process when it dies, and first kill its remaining children, as a supervisor
-        does."""
+        """Restart the process when it dies, and first kill its remaining children."""
         left: list[psutil.Process] = []
         while not self._stopping.wait(0.2):
             if self._process.poll() is None:
@@ -86,8 +85,10 @@ class Server:
         return int(answer.json()["replicas"]) if answer.status_code == 200 else 0
 
     def wait_ready(self, seconds: float) -> None:
-        """Wait until a replica can judge. Raises EngineUnavailable after `seconds`,
-        naming the log."""
+        """Wait until a replica can judge.
+
+        Raises EngineUnavailable after `seconds`, naming the log.
+        """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.replicas():

@@ -57,8 +57,7 @@ class PeerWork:
 
 @asynccontextmanager
 async def our_client(work: PeerWork) -> AsyncIterator[Rate]:
-    """Ask with this package as a script does: open the judge, and rate all candidates in
-    one call."""
+    """Ask with this package as a script does: one judge, and one call for all candidates."""
     judge = {
         "kind": "openai",
         "base_url": work.address,
@@ -111,8 +110,10 @@ async def plain_loop(work: PeerWork) -> AsyncIterator[Rate]:
 
 
 def _expected(choice: Any, rating: str) -> float:
-    """Return the mean of the numbers among the alternatives of the last token that is the
-    rating."""
+    """Return the mean of the numbers among the alternatives at the rating's token.
+
+    The rating is the last such token.
+    """
     token = next(one for one in reversed(choice.logprobs.content) if one.token == rating)
     told = [(int(t.token), math.exp(t.logprob)) for t in token.top_logprobs if t.token.isdecimal()]
     return sum(n * p for n, p in told) / sum(p for _, p in told)
@@ -148,8 +149,10 @@ async def measure_peer(name: str, work: PeerWork) -> dict[str, float]:
 
 
 def ask_in_process(name: str, work: PeerWork) -> dict[str, Any]:
-    """Run `measure_peer` in a separate process. Raises EngineError with its last output
-    if it fails."""
+    """Run `measure_peer` in a separate process.
+
+    Raises EngineError with its last output if it fails.
+    """
     command = [sys.executable, "-m", "experiments.speed.asker", name, json.dumps(asdict(work))]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:

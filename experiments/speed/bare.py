@@ -1,5 +1,4 @@
-"""Upper limit of an engine's speed: a judge's work by `vllm.LLM.generate` with all
-prompts at once."""
+"""Upper limit of an engine's speed: a judge's work by `vllm.LLM.generate`, all at once."""
 
 from __future__ import annotations
 
@@ -67,8 +66,10 @@ class BareEngine:
 
     @classmethod
     def start(cls, config: JudgeConfig, **more: Any) -> BareEngine:
-        """Start an engine with a replica's arguments and `more`. Raises ModelError with
-        the cause."""
+        """Start an engine with a replica's arguments and `more`.
+
+        Raises ModelError with the cause.
+        """
         from vllm import LLM, SamplingParams
 
         from autoj_reward.engine.vllm import engine_arguments

@@ -53,8 +53,7 @@ def tokens() -> list[str]:
 
 @lru_cache
 def answer(top: int) -> bytes:
-    """Return the body of an answer with `top` alternatives per token; 0 for no
-    log-probabilities."""
+    """Return the body of an answer with `top` alternatives per token; 0 for none."""
     written = tokens()
     choice: dict[str, Any] = {
         "index": 0,

@@ -70,8 +70,10 @@ def _measure_until(part: GpuPartConfig, until: float) -> dict[str, Any]:
 
 
 def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
-    """Run a part's command. Return whether it succeeded, its seconds, its result and its
-    last output."""
+    """Run a part's command.
+
+    Return whether it succeeded, its seconds, its result and its last output.
+    """
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *part.command],

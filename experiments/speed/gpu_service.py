@@ -127,8 +127,10 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRoun
 
 
 def _work(config: GpuServiceConfig, work: str) -> Any:
-    """Return the texts of one kind of work. Each kind has its own, since the service's engine
-    caches them."""
+    """Return the texts of one kind of work.
+
+    Each kind has its own, since the service's engine caches them.
+    """
     return made_candidates(work[0], config.queries, config.candidates)
 
 

@@ -1,5 +1,4 @@
-"""Judgements per minute on a GPU for a judge's shape with random weights, compared with the
-roofline.
+"""Judgements per minute on a GPU with a judge's shape and random weights, and the roofline.
 
     python -m experiments.speed.gpu_throughput --config configs/experiments/gpu_throughput.yaml
 
@@ -116,10 +115,10 @@ def measure_variant(
     folder: Path,
     prompts: Prompts,
 ) -> list[dict[str, Any]]:
-    """Measure one variant: rating only and with critique, on one engine with an emptied prefix
-    cache.
+    """Measure one variant, rating only and with critique, from an emptied prefix cache.
 
-    Raises EngineError if the cache cannot be emptied, and ModelError for outputs of wrong length.
+    Both run on one engine. Raises EngineError if the cache cannot be emptied, and ModelError for
+    outputs of wrong length.
     """
     from vllm import LLM
 
@@ -260,8 +259,10 @@ def make_prompts(
 
 
 def common_prefix(group: list[list[int]]) -> int:
-    """Return how many leading tokens all prompts of a group share. For a single prompt, all but the
-    last."""
+    """Return how many leading tokens all prompts of a group share.
+
+    For a single prompt, all but the last.
+    """
     if len(group) == 1:
         return len(group[0]) - 1
     first, last = min(group), max(group)

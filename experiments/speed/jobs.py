@@ -48,8 +48,10 @@ class JobSpeedConfig(StudyConfig):
 
 
 def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
-    """Yield queries with different responses of about `words` words. Log-probabilities
-    break ties."""
+    """Yield queries with different responses of about `words` words.
+
+    Log-probabilities break ties.
+    """
     logprobs = [-float(n) for n in range(candidates)]
     for query in range(queries):
         responses = [
@@ -61,8 +63,10 @@ def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, A
 
 
 def job_command(folder: Path, **given: Any) -> tuple[str, ...]:
-    """Write the config of a job that reads the folder's `in.jsonl` and writes to `out`. Return its
-    command."""
+    """Write the config of a job that reads the folder's `in.jsonl` and writes to `out`.
+
+    Return its command.
+    """
     named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
     (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
     return "best-of-n", "--config", str(folder / "job.yaml")
