@@ -47,6 +47,7 @@ class Turn:
     """One message of a conversation. Its tool calls are written into the text."""
 
     role: str
+    """`system`, `user`, `assistant` or `tool`."""
     text: str
 
 
@@ -182,7 +183,9 @@ class ContextColumn:
     """Context field of a judge's format, and the column of input rows that holds it."""
 
     field: str
+    """Name of the context field."""
     column: str
+    """Name of the column."""
     required: bool = False
     """Whether a row without the column cannot be judged."""
 

@@ -21,13 +21,18 @@ class Outcome(StrEnum):
     """
 
     OK = "ok"
+    """The judgement has a verdict."""
     TRUNCATED = "truncated"
+    """The judge's text was cut off at its token limit, and holds no verdict that counts."""
     UNPARSABLE = "unparsable"
+    """The judge's text holds no verdict that counts."""
     NO_NUMBER = "no_number"
     """The judgement lacks the requested number: for example, the expected rating from an engine
     without log-probabilities."""
     INPUT_REJECTED = "input_rejected"
+    """The input cannot be judged, for example because a text is too long."""
     UNAVAILABLE = "unavailable"
+    """No engine answered before the deadline."""
     ABANDONED = "abandoned"
     """A selection with a token budget dropped the candidate before its critique was written."""
 
@@ -52,6 +57,7 @@ class Verdict(StrEnum):
     INCONSISTENT = "inconsistent"
     """The two orders of the responses gave different verdicts."""
     FAILED = "failed"
+    """At least one judgement of the comparison is not OK."""
 
     def swapped(self) -> Verdict:
         """Return the verdict for the two responses in the opposite order."""
@@ -136,6 +142,7 @@ class Pair(NamedTuple):
     first: str
     second: str
     context: Mapping[str, str] = NOTHING
+    """Named texts that the judge's format shows beside query and responses."""
 
     @classmethod
     def of(cls, first: Candidate, second: Candidate) -> Pair:
@@ -156,6 +163,7 @@ class JudgeInput:
     """Name of a protocol of the judge's format, such as `single` or `pairwise`."""
     query: str
     responses: tuple[str, ...]
+    """Responses, in the order in which the judge sees them."""
     sample: int = 0
     """Index of this critique among the k sampled ones, from 0. It sets the seed."""
     direct: bool = False
@@ -294,9 +302,11 @@ class Judgement:
     reason: str = ""
     """Why the outcome is not OK. Empty if it is."""
     critique: str = ""
+    """Text that the judge wrote, without its thinking."""
     readings: tuple[Reading, ...] = ()
     """One reading for each slot of the protocol, and one named `direct` if that rating was read."""
     usage: Usage = field(default_factory=Usage)
+    """Cost of the judgement."""
     judge: str = ""
     """Fingerprint of the judge."""
     flags: tuple[str, ...] = ()
@@ -323,6 +333,7 @@ class Judgement:
 
     @property
     def ok(self) -> bool:
+        """Whether the outcome is OK."""
         return self.outcome is Outcome.OK
 
     @property
@@ -454,9 +465,11 @@ class Comparison:
     """Two responses compared in both orders (paper, section 5.1)."""
 
     verdict: Verdict
+    """Verdict over both orders."""
     orders: tuple[Judgement, ...]
     """Judgement of (first, second), then of (second, first) unless that was turned off."""
     reason: str = ""
+    """Why the verdict is INCONSISTENT or FAILED. Empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,6 +477,7 @@ class Selection:
     """Chosen candidate of a group, and the rule that decided."""
 
     index: int
+    """Index of the chosen candidate in its group."""
     rule: str
     """`only`, `rating`, `expected`, `direct`, the name of a tie-break, or `all_failed`."""
     tied: tuple[int, ...] = ()
@@ -478,7 +492,9 @@ class BadRow:
 
     file: str
     line: int
+    """Line number, from 1."""
     field: str
+    """Name of the field at fault. Empty if the whole row is."""
     reason: str
 
     def __str__(self) -> str:

@@ -41,8 +41,10 @@ class OwnWords:
 
     @cached_property
     def _restarts(self) -> bool:
-        """Whether text after a control token is tokenized like a text's start, space mark
-        included."""
+        """Whether text after a control token is tokenized like the start of a text.
+
+        The ids then include the space mark of a text's start.
+        """
         for control, i in self._added.items():
             head, *rest = self.tokenizer(control + "a", add_special_tokens=False)["input_ids"]
             if head == i:
@@ -105,8 +107,8 @@ class OwnWords:
         return [], 0
 
     def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
-        """Return how many characters the ids spell if they spell a prefix of
-        `text[:end]`, else 0."""
+        """Return the length of the prefix of `text[:end]` that the ids spell; 0 if they
+        spell none."""
         decoded = self.tokenizer.decode(ids, skip_special_tokens=True)
         for spelled in (decoded, " " + decoded):
             if len(spelled) <= end and text.startswith(spelled):

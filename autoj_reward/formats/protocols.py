@@ -42,11 +42,10 @@ class JudgeProtocol(Block):
     nothing is shown. All other fields are required.
     """
     open: str
-    """Regular expression of the text before the verdict in the judge's output. The last match
-    counts.
+    """Regular expression of the text before the verdict in the judge's output.
 
-    It begins with `\\A` if the verdict comes first and its reason follows. Otherwise nothing may
-    follow the verdict.
+    The last match counts. The expression begins with `\\A` if the verdict comes first and its
+    reason follows. Otherwise nothing may follow the verdict.
     """
     close: str = ""
     """Regular expression of the text after the verdict.
@@ -97,6 +96,7 @@ class Single(JudgeProtocol):
     direct: ClassVar[bool] = True
 
     def slots(self, scale: Scale) -> tuple[Slot, ...]:
+        """Return the slot of the rating."""
         return (RatingSlot(RATING, self.open, self.close, self.force, scale),)
 
 
@@ -106,8 +106,7 @@ class Pairwise(JudgeProtocol):
     labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
     """Spellings of each verdict, the canonical one first."""
     scores: str = Field("", exclude_if=lambda between: not between)
-    """Regular expression between two numbers, for a judge that begins with a number for each
-    response.
+    """Regular expression between two numbers, for a judge that begins with two scores.
 
     It replaces `labels`. The response with the higher number wins.
     """
@@ -131,6 +130,7 @@ class Pairwise(JudgeProtocol):
         return {spellings[0]: Verdict(name) for name, spellings in self.labels.items()}
 
     def slots(self, scale: Scale) -> tuple[Slot, ...]:
+        """Return the slot of the verdict."""
         own = VERDICT, self.open, self.close, self.force
         if self.scores:
             return (ScoresSlot(*own, scale, self.scores),)

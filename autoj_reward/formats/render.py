@@ -44,6 +44,7 @@ class Message:
 
     @property
     def text(self) -> str:
+        """All parts as one text."""
         return "".join(part.text for part in self.parts)
 
 

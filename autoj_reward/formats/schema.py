@@ -48,6 +48,7 @@ class JudgeFormat(Block):
     """Layout of a judge's prompt and output. It says nothing about the model."""
 
     name: str
+    """Name of the format, shown in errors and fingerprints."""
     language: str = "en"
     """Language of the templates."""
     scale: Scale = Scale()

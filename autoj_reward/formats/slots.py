@@ -145,7 +145,7 @@ class RatingSlot(Slot):
         return self.scale.labels
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return self.scale.with_half(self.scale.value(name))  # 5.5 begins like 5
+        return self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
 
     def labels_near(self, name: str) -> tuple[str, ...]:
         return self.scale.with_half(float(name) + 0.5)
@@ -162,7 +162,7 @@ class RatingSlot(Slot):
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         start = _after_lead(text, opened)
         if self.scale.words:
-            # The longer of two words that match.
+            # If two words match, the longer one is meant.
             for word in sorted(self.scale.words, key=len, reverse=True):
                 if found := label_re(word).match(text, start):
                     yield Label(word, start, found.end(), found.end(), self.scale.value(word))

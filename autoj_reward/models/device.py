@@ -34,6 +34,7 @@ class Device:
 
 
 CPU = Device("cpu")
+"""The CPU of any machine."""
 
 
 def device_here() -> Device:

@@ -19,6 +19,7 @@ LARGE = 1 << 20
 SETTLED_NS = 2 * 10**9
 """Age in nanoseconds from which a file's times identify its version on any file system."""
 COMMIT = re.compile("[0-9a-f]{40}")
+"""Pattern of a full commit hash."""
 
 
 def folder_identity(folder: Path) -> str:

@@ -113,8 +113,11 @@ class Calibration:
     """
 
     temperature: float = 1.0
+    """Divisor of the scores before the softmax."""
     slope: float = 1.0
+    """Slope of the logistic curve."""
     offset: float = 0.0
+    """Offset of the logistic curve."""
 
     def confidence(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return a probability, 0..1, for each row of scores [queries, labels]; shape [queries]."""

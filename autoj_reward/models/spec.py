@@ -30,6 +30,7 @@ class JudgeSpec:
 
     config: JudgeConfig
     format: JudgeFormat | ScalarFormat
+    """Loaded format."""
     wrapper: str
     """Name of the prompt wrapper; see `PromptTokenizer`."""
     ratings_tie: float | None

@@ -47,10 +47,14 @@ EVERY = frozenset(Answerer)
 """All of them. The sets below group those that use the same keys."""
 VLLM = frozenset({Answerer.VLLM})
 REPLICAS = VLLM | {Answerer.TRANSFORMERS}
+"""Engines that run on replicas of this package."""
 ENDPOINTS = frozenset({Answerer.TOKENS, Answerer.CHAT})
 UNSHARED = frozenset({Answerer.FAKE_POLICY, Answerer.FAKE_TEACHER})
+"""Scripted engines that only a policy or only a teacher has."""
 SAMPLES = VLLM | ENDPOINTS
+"""Engines that sample text."""
 WRITES = SAMPLES | {Answerer.FAKE}
+"""Engines that write text, scripted judges included."""
 
 USED_BY: Mapping[str, frozenset[Answerer]] = {
     "kind": EVERY - {Answerer.SERVICE},

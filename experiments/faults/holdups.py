@@ -166,7 +166,7 @@ def _posting(body: Callable[[], bytes]) -> Attack:
     async def attack(address: str) -> int:
         async with httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=60) as caller:
             for _ in range(4):
-                with suppress(httpx.TransportError):  # refused before its end
+                with suppress(httpx.TransportError):  # the service may refuse before the body ends
                     await caller.post(f"{address}/v1/score", content=body())
         return 0
 

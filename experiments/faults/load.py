@@ -101,7 +101,7 @@ class Load:
 def broken_by_load(row: dict[str, Any]) -> list[str]:
     """Return the promised limits that a row breaks, one text each."""
     wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
-    if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None of a short load
+    if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None after a short load
         wrong.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
     return wrong
 
