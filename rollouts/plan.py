@@ -33,10 +33,10 @@ from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.markup import table
-from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
 from autoj_reward.models.room import engine_parts, require_engine_room
 from autoj_reward.models.settings import kv_precision, settled, weight_precision
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.training.common import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.data import TrainScalarConfig
@@ -158,7 +158,7 @@ def _rate(
     )
     if unquantised(serving.weights) not in machine.tflops:
         return None
-    writes = config.critique and not isinstance(format_of(config), ScalarFormat)
+    writes = config.critique and not isinstance(judge_spec(config).format, ScalarFormat)
     critique = min(flags.critique, config.max_tokens) if writes else 0
     work = judgement_tokens(flags.model_copy(update={"critique": critique}))
     return rate_of(find_shape(config.model), machine, serving, work, flags)

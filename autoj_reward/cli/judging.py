@@ -43,7 +43,6 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     """Rate query and response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.rate import Rate
@@ -51,8 +50,8 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
-    wanted = context_asked(checked.judge, checked.columns, "single")
     spec = judge_spec(checked.judge)
+    wanted = spec.context_columns(checked.columns, "single")
 
     def question(row: TextRow) -> Rate:
         query, response = row.texts
@@ -67,7 +66,6 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.compare import Compare
@@ -75,9 +73,8 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
-    wanted = context_asked(checked.judge, checked.columns, "pairwise")
-
     spec = judge_spec(checked.judge)
+    wanted = spec.context_columns(checked.columns, "pairwise")
 
     def question(row: TextRow) -> Compare:
         query, first, second = row.texts

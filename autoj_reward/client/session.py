@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from autoj_reward.client.backend import Backend, LocalBackend
 from autoj_reward.client.client import Require, RewardClient, no_requirement
 from autoj_reward.client.in_flight import Progress
-from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
+from autoj_reward.config import JudgeConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec, spec_of
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def open_judge(
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
-    spec = judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
+    spec = spec_of(judge)
     if not spec.config.on_replicas:
         replica = JudgeReplica(make_judge(spec))
         await replica.start()
@@ -93,7 +93,7 @@ async def open_judge(
 
 @asynccontextmanager
 async def open_service(
-    config: ServiceConfig, judge: JudgeConfig, *, journal: Journal | None = None
+    config: ServiceConfig, judge: JudgeConfig | JudgeSpec, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
     """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
     and scale count here. As many inputs are in flight as the service takes on, unless
@@ -112,7 +112,7 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        told, spec = backend.told, judge_spec(judge)
+        told, spec = backend.told, spec_of(judge)
         own = spec.scale
         if told.scale and own and told.scale != own:
             raise ConfigError(
@@ -120,7 +120,8 @@ async def open_service(
                 f"{told.scale[1]:g}, and judge.format {spec.format.name} from {own[0]:g} to "
                 f"{own[1]:g}: name the service's format in judge.format"
             )
-        room = judge.serve.max_ongoing or told.in_flight or max_ongoing(judge, 0)
+        ongoing = spec.config.serve.max_ongoing
+        room = ongoing or told.in_flight or max_ongoing(spec.config, 0)
         async with client_of(spec, backend, room, journal) as client:
             client.preferred, client.tie = told.preferred, told.tie
             yield client
@@ -130,13 +131,17 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: JudgedConfig, *, journal: Journal | None = None, gpus: str | None = None
+    judge: JudgeSpec,
+    service: ServiceConfig | None,
+    *,
+    journal: Journal | None = None,
+    gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
     """The judge of a reward or of one part: the running service, or one that starts and stops with
     it. gpus: what a Ray that starts with it sees, as CUDA_VISIBLE_DEVICES has it."""
-    if config.service:
-        opened = open_service(config.service, config.judge, journal=journal)
+    if service:
+        opened = open_service(service, judge, journal=journal)
     else:
-        opened = open_judge(config.judge, journal=journal, gpus=gpus)
+        opened = open_judge(judge, journal=journal, gpus=gpus)
     async with opened as client:
         yield client

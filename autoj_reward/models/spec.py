@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, View
-from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.conversation import ContextColumn
+from autoj_reward.errors import ConfigError
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.models import (
+    CRITERIA,
     ResolvedModel,
     format_and_wrapper,
-    format_of,
-    frequency_penalty,
-    ratings_tie,
+    known_models,
+    max_output_tokens,
     resolve,
 )
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
-from autoj_reward.models.views import entry_view
+from autoj_reward.models.views import Use
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,50 @@ class JudgeSpec:
         """
         return isinstance(self.format, JudgeFormat) and self.format.pairwise is not None
 
+    def context(self, kind: str | None = None) -> dict[str, bool]:
+        """Return the context fields that the judge shows, and whether an input must have each.
+
+        They are those of protocol `kind`, or of any protocol. `judge.criteria` fills one by itself.
+        """
+        filled = {CRITERIA} if self.config.criteria else set()
+        shown = self.format.context(kind).items()
+        return {name: required and name not in filled for name, required in shown}
+
+    def context_columns(
+        self, columns: Mapping[str, str], kind: str | None = None
+    ) -> tuple[ContextColumn, ...]:
+        """Return the context fields that the judge shows, with their columns.
+
+        They are those of protocol `kind`, or of any protocol. `columns` maps a field to its column
+        if the column has another name. Raises ConfigError for a field that the judge does not show.
+        """
+        fmt = self.format
+        if unknown := sorted(set(columns) - set(fmt.context())):
+            raise ConfigError(
+                f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
+                f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
+            )
+        return tuple(
+            ContextColumn(name, columns.get(name, name), required)
+            for name, required in self.context(kind).items()
+        )
+
+    def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
+        """Return the spec with the readings turned on that the view and the tie-break rules need.
+
+        The direct rating is read in addition to each critique if the view is `direct`. Some
+        endpoints send probabilities only with the whole critique, hundreds of kB. They are
+        requested only if the expected rating is needed.
+        """
+        wanted = (self.preferred or "auto") if view == "auto" else view
+        expected = wanted == "expected" or (wanted == "auto" and use == "reward")
+        changes = {}
+        if wanted == "direct" and self.config.critique:
+            changes["direct"] = True
+        if self.config.distribution is None and (expected or "expected_rating" in rules):
+            changes["distribution"] = True
+        return self.with_config(**changes) if changes else self
+
     def with_config(self, **changes: Any) -> JudgeSpec:
         """Return the spec with changed engine settings. Format and model entry stay as they are."""
         return replace(self, config=self.config.model_copy(update=changes))
@@ -79,8 +126,45 @@ class JudgeSpec:
 
 
 def judge_spec(config: JudgeConfig) -> JudgeSpec:
-    """Resolve a judge's config. Raises FormatError or ConfigError if it is invalid."""
-    wrapper, fmt = format_and_wrapper(config)[1], format_of(config)
-    tie, view = ratings_tie(config), entry_view(config)
-    config = config.model_copy(update={"frequency_penalty": frequency_penalty(config)})
-    return JudgeSpec(config, fmt, wrapper, tie, view)
+    """Resolve a judge's config.
+
+    Raises FormatError for an invalid format. Raises ConfigError if `criteria` are set and the
+    format shows none, and if critique and thinking leave no tokens for the prompt.
+    """
+    name, wrapper = format_and_wrapper(config)
+    fmt = load_any_format(name)
+    _require_shown(config, fmt)
+    if isinstance(fmt, JudgeFormat) and config.cuts_prompts:
+        _require_prompt_tokens(config, fmt)
+    entry = known_models().get(config.model) if config.kind == "vllm" else None
+    if config.frequency_penalty is None:
+        penalty = entry.frequency_penalty if entry else 0.0
+        config = config.model_copy(update={"frequency_penalty": penalty})
+    if entry is None:
+        return JudgeSpec(config, fmt, wrapper, None, None)
+    return JudgeSpec(config, fmt, wrapper, entry.ratings_tie, entry.view)
+
+
+def spec_of(judge: JudgeConfig | JudgeSpec) -> JudgeSpec:
+    """Return a spec as it is, or the spec of a config. Raises like `judge_spec`."""
+    return judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
+
+
+def _require_shown(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat) -> None:
+    """Raise ConfigError if criteria are set and the format shows none."""
+    if config.criteria and CRITERIA not in fmt.context():
+        raise ConfigError(
+            f"judge.criteria is {config.criteria}, and the judge's format {fmt.name} has no field "
+            f"{CRITERIA!r} (it shows {sorted(fmt.context()) or 'no context fields'}): leave it "
+            "out, or set judge.format to one that shows criteria, such as flow-judge"
+        )
+
+
+def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
+    if max_output_tokens(config, fmt) < config.max_model_len:
+        return
+    thinking = f"thinking_tokens {config.thinking_tokens} and " if fmt.thinking else ""
+    raise ConfigError(
+        f"format {fmt.name}: {thinking}max_tokens {config.max_tokens} leave no room for the prompt "
+        f"in max_model_len {config.max_model_len}: lower them, or raise max_model_len"
+    )

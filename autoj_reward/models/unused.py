@@ -23,7 +23,8 @@ from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.logs import LOG
-from autoj_reward.models import CRITERIA, format_and_wrapper, format_of
+from autoj_reward.models import CRITERIA, format_and_wrapper
+from autoj_reward.models.spec import judge_spec
 
 T = TypeVar("T", bound=Block)
 Place = tuple[str | int, ...]
@@ -143,7 +144,7 @@ def load_run(
         config = check(kind, data, source)
     for _, own, _ in _engines(config):
         if isinstance(own, JudgeConfig):
-            format_of(own)
+            judge_spec(own)
     return config
 
 

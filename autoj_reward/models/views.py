@@ -6,10 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import JudgeConfig, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import known_models
 
 VIEWS: frozenset[View] = frozenset(get_args(View))
 """All views."""
@@ -58,12 +57,6 @@ def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: 
     return can.about
 
 
-def entry_view(config: JudgeConfig) -> View | None:
-    """Return the view that the judge's entry among the known models names."""
-    known = known_models().get(config.model) if config.kind == "vllm" else None
-    return known.view if known else None
-
-
 def resolve_view(
     view: ViewOrAuto,
     use: Use,
@@ -94,21 +87,3 @@ def resolve_view(
         "tells no log-probabilities there (vLLM and SGLang do, and judge.tokenizer reads them from "
         f"any endpoint that takes token ids), or judge.distribution is false. Set {key} to rating"
     )
-
-
-def with_readings(
-    config: JudgeConfig, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()
-) -> JudgeConfig:
-    """Return the config with the readings turned on that the view and the tie-break rules need.
-
-    The direct rating is read in addition to each critique if the view is `direct`. Some endpoints
-    send probabilities only with the whole critique, hundreds of kB. They are requested only if the
-    expected rating is needed.
-    """
-    wanted = (entry_view(config) or "auto") if view == "auto" else view
-    if wanted == "direct" and config.critique:
-        config = config.model_copy(update={"direct": True})
-    expected = wanted == "expected" or (wanted == "auto" and use == "reward")
-    if config.distribution is None and (expected or "expected_rating" in rules):
-        config = config.model_copy(update={"distribution": True})
-    return config

@@ -32,10 +32,9 @@ from autoj_reward.formats.schema import (
     read_format,
 )
 from autoj_reward.logs import LOG, announce, log_to_stderr
-from autoj_reward.models import format_and_wrapper, format_of
+from autoj_reward.models import format_and_wrapper
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.unused import load_run
-from autoj_reward.models.views import with_readings
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
@@ -199,7 +198,7 @@ class _Reload:
         self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
     ) -> None:
         self._running, self._load, self._model = running, load, model
-        self._terms = _terms(format_of(running.reward.judge))
+        self._terms = _terms(judge_spec(running.reward.judge).format)
         self._turn = asyncio.Lock()
 
     def begin(self, number: int, frame: Any) -> None:
@@ -231,7 +230,7 @@ class _Reload:
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             load_any_format.cache_clear()  # it may have been edited
-            spec = judge_spec(with_readings(judge, new.reward.view, "reward"))
+            spec = judge_spec(judge).that_reads(new.reward.view, "reward")
             await client.backend.update(spec)
             self._running = new
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})

@@ -31,7 +31,6 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import RewardConfig
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.models.spec import judge_spec
 from autoj_reward.service.bodies import MAX_INPUTS, Body, ChatMessages, Text, require_inputs
 from autoj_reward.service.gateway import in_address
 from autoj_reward.trainer.openrlhf import get_reward
@@ -138,7 +137,7 @@ def add_routes(
     """The routes on a service. 422 for a lone row where the service's config needs its group, 503
     for a row that has failed once the failure budget of its run is spent."""
     runs = Runs(model.config)
-    inputs_each = sum(judge_spec(own.judge).critiques for own in model.config.judged.values())
+    inputs_each = sum(judge.critiques for judge in model.judges.values())
 
     def budgets(request: Request) -> Budgets:
         told = request.headers

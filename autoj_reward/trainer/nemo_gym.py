@@ -25,8 +25,8 @@ from nemo_gym.base_resources_server import (
 )
 from pydantic import ConfigDict
 
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings, reply_text
-from autoj_reward.trainer.reward import Reward
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
 

@@ -8,15 +8,15 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 from autoj_reward.client.in_flight import Slots
-from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import format_of
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import PLANTED, Candidate, Judgement, Outcome
 
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -63,6 +63,15 @@ class RewardPart:
         return self.format.neutral if self.format else 0.5
 
 
+def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
+    """Resolve the judges of a reward, by the names of their parts, the reward's own first. Each
+    reads what its view needs. Raises ConfigError and FormatError for what cannot be."""
+    return {
+        name: judge_spec(own.judge).that_reads(own.view, "reward")
+        for name, own in config.judged.items()
+    }
+
+
 class Parts:
     """The parts of a reward by name, the reward's own judge first.
 
@@ -71,10 +80,13 @@ class Parts:
     and the others' weights make up for it.
     """
 
-    def __init__(self, config: RewardConfig) -> None:
+    def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
+        """judges: those of the config, as `reward_judges` returns them."""
         self._least = config.reduce == "min"
-        own = {JUDGE: RewardPart(format_of(config.judge))}
-        self.by_name = own | {name: _part(part) for name, part in config.parts.items()}
+        self.by_name = {JUDGE: RewardPart(judges[JUDGE].format)}
+        for name, part in config.parts.items():
+            fmt = None if part.function else judges[name].format
+            self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
         self.alone = len(self.by_name) == 1
 
     def use_views(self, views: Mapping[str, View]) -> None:
@@ -110,9 +122,18 @@ class Parts:
         return self.by_name[JUDGE].share(reward) if self.alone else min(1.0, max(0.0, reward))
 
 
-def _part(config: PartConfig) -> RewardPart:
-    fmt = None if config.function else format_of(config.judge)
-    return RewardPart(fmt, weight=config.weight, range=config.range)
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """One candidate's reward. raw: the configured view of the judgement, or what all parts make;
+    value: what is learned from, after shaping. Both are None if the judgement is not ok, or every
+    part abstains, unless a verdict is planted in what the judge failed on: that earns the lowest
+    rating, and no fallback. parts: what each says in its own unit, None where it abstains; empty
+    for the judge alone."""
+
+    judgement: Judgement
+    raw: float | None
+    value: float | None
+    parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class RewardFunction:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from autoj_reward.config import RewardConfig
+from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.conversation import (
     NOTHING,
     Context,
@@ -22,7 +22,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.models import context_shown, format_of
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate, after
 
 Turn = str | Sequence[Mapping[str, Any]]
@@ -216,10 +216,9 @@ class ContextFields:
     Raises ConfigError for a name in `columns` that no part shows.
     """
 
-    def __init__(self, config: RewardConfig) -> None:
-        self._shown = {
-            name: set(format_of(own.judge).context("single")) for name, own in config.judged.items()
-        }
+    def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
+        """judges: those of the config, as `reward_judges` returns them."""
+        self._shown = {name: set(own.format.context("single")) for name, own in judges.items()}
         self._for_judges = {field for shown in self._shown.values() for field in shown}
         known = set(self._for_judges)
         if any(part.function for part in config.parts.values()):
@@ -230,7 +229,7 @@ class ContextFields:
                 f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
             )
         self._known = known
-        needed = context_shown(config.judge, "single")
+        needed = judges[JUDGE].context("single")
         self.asked = tuple(
             ContextColumn(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)

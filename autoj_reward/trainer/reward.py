@@ -9,10 +9,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -20,16 +19,17 @@ from weakref import WeakSet
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import used_line
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
-from autoj_reward.models.views import resolve_view, with_readings
+from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
-from autoj_reward.trainer.parts import Ask, Parts, RewardFunction
+from autoj_reward.trainer.parts import Ask, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
+from autoj_reward.trainer.trl import GRPOReward, TRLReward
 from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -40,23 +40,10 @@ GRACE_S = 5.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Reward:
-    """One candidate's reward. raw: the configured view of the judgement, or what all parts make;
-    value: what is learned from, after shaping. Both are None if the judgement is not ok, or every
-    part abstains, unless a verdict is planted in what the judge failed on: that earns the lowest
-    rating, and no fallback. parts: what each says in its own unit, None where it abstains; empty
-    for the judge alone."""
-
-    judgement: Judgement
-    raw: float | None
-    value: float | None
-    parts: Mapping[str, float | None] = field(default_factory=dict)
-
-
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
+    judges: that rate, by the names of their parts, the reward's own first.
     parts: what counts how, with the scale of the rewards before shaping.
     clients: of the judges that are open, by the names of their parts.
     waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
@@ -89,8 +76,9 @@ class RewardModel:
         config = self.config
         self._budgets: Budgets = budgets_of(config, FailureBudget)
         self._shape = Shaper(config.shaping)
-        self.parts = Parts(config)
-        self.fields = ContextFields(config)
+        self.judges = reward_judges(config)
+        self.parts = Parts(config, self.judges)
+        self.fields = ContextFields(config, self.judges)
         self._functions: dict[str, Ask] = {
             name: RewardFunction(name, part.function, config.judge.serve.deadline_s).rate
             for name, part in config.parts.items()
@@ -171,20 +159,14 @@ class RewardModel:
             self._stack.callback(journal.close)
         clients = {
             name: await self._stack.enter_async_context(
-                open_reward(own, journal=journal, gpus=self._gpus)
+                open_reward(judge, config.judged[name].service, journal=journal, gpus=self._gpus)
             )
-            for name, own in self._judged()
+            for name, judge in self.judges.items()
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
             self._view(name, client, self._views[name])  # refused before anything is learned
         return clients
-
-    def _judged(self) -> Iterator[tuple[str, JudgedConfig]]:
-        """The parts that judges make, each with the judge that reads what its view needs."""
-        for name, own in self.config.judged.items():
-            judge = with_readings(own.judge, own.view, "reward")
-            yield name, own.model_copy(update={"judge": judge})
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
@@ -253,6 +235,15 @@ class RewardModel:
         model.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
+
+    def trl(self) -> TRLReward:
+        """Return the reward function of TRL's GRPOTrainer and RLOOTrainer, `GRPOReward.judge`.
+
+        It is async, and gives None for a judgement that abstains.
+
+        >>> GRPOTrainer("Qwen/Qwen3-4B", reward_funcs=reward.trl(), ...)
+        """
+        return GRPOReward(self).judge
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """The rewards' values, with the configured fallback where one abstains. ConfigError for a

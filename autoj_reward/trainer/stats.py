@@ -8,8 +8,7 @@ from statistics import stdev
 
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
 from autoj_reward.questions.tie_break import tied_pairs
-from autoj_reward.trainer.parts import Parts
-from autoj_reward.trainer.reward import Reward
+from autoj_reward.trainer.parts import Parts, Reward
 from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
 
 

@@ -1,7 +1,7 @@
 """TRL: reward functions for GRPO, RLOO and online DPO.
 
     with RewardModel(config) as reward:
-        trainer = GRPOTrainer(model, reward_funcs=GRPOReward(reward).judge, ...)
+        trainer = GRPOTrainer(model, reward_funcs=reward.trl(), ...)
 
 Prompts and completions may be plain or conversational. The judge's failures become None, which
 GRPO and RLOO leave out of the group (TRL 1.6 and later). Online DPO leaves out pairs that the judge
@@ -11,23 +11,40 @@ is spent ends with BudgetExceeded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.processes import processes
-from autoj_reward.trainer.prompts import Turn, candidate, response_text
-from autoj_reward.trainer.reward import Reward, RewardModel
+from autoj_reward.trainer.parts import Reward
+from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, response_text
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.types import Candidate, Pair, Verdict, group_key
+from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]
 LogExtra = Callable[[str, list[Any]], None]
+TRLReward = Callable[..., Awaitable[list[float | None]]]
+"""An async reward function as TRL calls it: with `prompts`, `completions` and the columns of the
+dataset by name. It returns one number a completion, or None."""
+
+
+class RewardSource(Protocol):
+    """What the functions use of a RewardModel, whose module imports this one."""
+
+    config: RewardConfig
+    fields: ContextFields
+
+    async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
+
+    def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
+
+    def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
 
 
 def candidates(
-    model: RewardModel,
+    model: RewardSource,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
     columns: Mapping[str, Any],
@@ -48,7 +65,7 @@ class GRPOReward:
     processes may split them.
     """
 
-    def __init__(self, model: RewardModel) -> None:
+    def __init__(self, model: RewardSource) -> None:
         if processes() > 1:
             refuse_groups(model.config, "several processes may split them")
         self.model = model
@@ -111,7 +128,7 @@ class OnlineDPOReward:
     raise ConfigError unless the trainer says that it leaves such pairs out.
     """
 
-    def __init__(self, model: RewardModel) -> None:
+    def __init__(self, model: RewardSource) -> None:
         self.model = model
 
     def judge(
@@ -158,7 +175,7 @@ def _require_ties_left_out(left_out: bool) -> None:
 
 
 def _pairs(
-    model: RewardModel,
+    model: RewardSource,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
     columns: Mapping[str, Any],

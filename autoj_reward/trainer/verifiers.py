@@ -17,8 +17,8 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.errors import InputError, NoReward
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings
-from autoj_reward.trainer.reward import Reward
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
 from autoj_reward.types import Candidate

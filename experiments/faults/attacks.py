@@ -25,7 +25,6 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.statistics import Array, Draws, share
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.journal import Journal
-from autoj_reward.models import format_of
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.panel import ask
@@ -147,7 +146,8 @@ def markdown(found: dict[str, Any]) -> str:
 async def study(run: Study[AttacksConfig]) -> str:
     """Judge attacks and weak answers, and write the figures. Return the report."""
     config, found = run.config, make_attacks()
-    if isinstance(format_of(config.judge), ScalarFormat):
+    judge = judge_spec(config.judge)
+    if isinstance(judge.format, ScalarFormat):
         raise ConfigError("judge: a scalar reward model writes no verdict to attack")
     own = [JudgeInput("single", attack.query, (attack.response,)) for attack in found]
     bare = [JudgeInput("single", attack.query, (attack.plain,)) for attack in found]
@@ -155,7 +155,7 @@ async def study(run: Study[AttacksConfig]) -> str:
         answers = await ask(config.judge, journal, [*own, *bare])
     attacked, plain = ([answers[item] for item in items] for items in (own, bare))
     rows = attack_figures(found, attacked, plain, config.draws)
-    record = {"judge": judge_spec(config.judge).name, "attacks": len(found), "rows": rows}
+    record = {"judge": judge.name, "attacks": len(found), "rows": rows}
     return run.write("attacks", record, markdown)
 
 

@@ -30,7 +30,7 @@ from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import JudgeFormat
-from autoj_reward.models import format_of
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.service.api import make_app
 from autoj_reward.service.serve import listen
 from autoj_reward.types import Usage
@@ -73,7 +73,7 @@ class ThroughputConfig(StudyConfig):
     @model_validator(mode="after")
     def _comparable(self) -> ThroughputConfig:
         judge = self.judge
-        if judge.kind != "vllm" or not isinstance(format_of(judge), JudgeFormat):
+        if judge.kind != "vllm" or not isinstance(judge_spec(judge).format, JudgeFormat):
             raise ValueError("judge: only a generative judge of kind vllm has a bare engine")
         if not judge.critique or judge.direct or judge.critiques > 1 or judge.temperature > 0:
             raise ValueError(

@@ -33,14 +33,13 @@ from autoj_reward.io.files import cannot_write, filling, write_json
 from autoj_reward.io.rows import LeftOut
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
-from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Asking, BadRow, Judgement, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
-from rollouts.best_of_n.stages import Counts
+from rollouts.best_of_n.stages import Counts, Job
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
 if TYPE_CHECKING:
@@ -133,24 +132,25 @@ class Records(pickle.Unpickler):
         return found
 
 
-async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
+async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
     """Have the policy answer the queries without responses; see `stages.sample_rows`."""
-    with _journal(config, shard) as journal:
-        rows = stages.rows_of(config).part(shard.first, shard.last)
-        return await stages.sample_rows(config, rows, journal, cluster, lambda _: None)
+    with _journal(job.config, shard) as journal:
+        rows = stages.rows_of(job).part(shard.first, shard.last)
+        return await stages.sample_rows(job.config, rows, journal, cluster, lambda _: None)
 
 
 async def judge_shard(
-    config: BestOfNConfig, shard: Shard, unanswered: Mapping[Asking, str], cluster: Cluster
+    job: Job, shard: Shard, unanswered: Mapping[Asking, str], cluster: Cluster
 ) -> None:
     """Judge, select, and put the part in its place."""
+    config = job.config
     counts, left_out, used = Counts(), LeftOut(), list[str]()
 
     def progress(judgement: Judgement, reused: bool) -> None:
         counts.add(judgement, reused, config.budget is not None)
 
     with _placing(shard, config.output) as folder, _journal(config, shard) as journal:
-        rows = stages.rows_of(config).part(shard.first, shard.last)
+        rows = stages.rows_of(job).part(shard.first, shard.last)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
         queries = judgements = 0
         with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
@@ -161,7 +161,7 @@ async def judge_shard(
                 kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            await stages.judge_groups(config, groups, journal, cluster, progress, add, used.append)
+            await stages.judge_groups(job, groups, journal, cluster, progress, add, used.append)
         of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
         write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))
 
@@ -196,7 +196,7 @@ Given = tuple[Shard, dict[Asking, str]]
 
 
 def in_shards(
-    config: BestOfNConfig,
+    job: Job,
     left_out: LeftOut,
     counts: Counts,
 ) -> Gathered:
@@ -204,7 +204,8 @@ def in_shards(
 
     Raises InputError if no query has a response, ConfigError for an output in other shards.
     """
-    shards = planned(config, counts, counts.queries + left_out.count)
+    config = job.config
+    shards = planned(job, counts, counts.queries + left_out.count)
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
@@ -213,7 +214,7 @@ def in_shards(
     with (
         counts.phase(JUDGE_PHASE),
         joining(config.output) as join,
-        closing(_run(config, missing, counts.unanswered > 0)) as arriving,
+        closing(_run(job, missing, counts.unanswered > 0)) as arriving,
     ):
         for shard in tqdm(shards, desc="judging", unit="shard"):
             if shard.number in of_this_run:
@@ -235,16 +236,16 @@ def in_shards(
     return found
 
 
-def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
+def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
     """Return shards of as equal a size as possible, none empty, of so many rows."""
+    config = job.config
     assert config.ray_data is not None
     many = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
     places: Any = {"input": True, "output": True, "ray_data": True}
     serving: Any = {"judge": {"serve"}, "policy": {"serve"}}
     settings = config.model_dump(mode="json", exclude=places | serving)
-    judge = judge_spec(config.judge).name
-    known = [version("autoj-reward"), settings, judge, policy, counts.rows.hexdigest()]
+    known = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
     text = json.dumps(known, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()
     bounds = [rows * n // many for n in range(many + 1)]
@@ -276,7 +277,7 @@ def _is_final(shard: Shard, output: Path) -> bool:
     return False
 
 
-def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
+def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
     """Take the shards through their stages; yields as each is done, in their order."""
     if not shards:
         return
@@ -284,17 +285,16 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
         from autoj_reward.replicas.cluster import Cluster
         from autoj_reward.replicas.pipeline import Deployed, through
 
+    config = job.config
     assert config.ray_data is not None
     workers, cluster = config.ray_data.concurrency, Cluster()
     policy = config.policy if sampling else None
     try:
         cluster.start()
         cluster.require_room(config.judge, policy)
-        judge = config.judge.on_replicas and cluster.deploy_judge(judge_spec(config.judge)).shared(
-            workers
-        )
+        judge = config.judge.on_replicas and cluster.deploy_judge(job.judge).shared(workers)
         asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
-        made_of = _elsewhere(config), Deployed(judge or None, asked or None)
+        made_of = _elsewhere(job), Deployed(judge or None, asked or None)
         taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
         items: list[Given] = [(shard, {}) for shard in shards]
         for _ in through(items, taken, made_of, workers):
@@ -303,18 +303,19 @@ def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Gene
         cluster.close()
 
 
-def _elsewhere(config: BestOfNConfig) -> BestOfNConfig:
-    """The config as a process with another working directory reads it."""
+def _elsewhere(job: Job) -> Job:
+    """The job as a process with another working directory reads it."""
+    config = job.config
     source, output = Path(config.input), config.output.absolute()
     place = str(source.absolute()) if source.exists() else config.input
-    return config.model_copy(update={"input": place, "output": output})
+    return replace(job, config=config.model_copy(update={"input": place, "output": output}))
 
 
 class _Stage:
     """What a worker of Ray Data makes once."""
 
-    def __init__(self, config: BestOfNConfig, replicas: Cluster) -> None:
-        self._config, self._replicas = config, replicas
+    def __init__(self, job: Job, replicas: Cluster) -> None:
+        self._job, self._replicas = job, replicas
 
 
 class SamplingStage(_Stage):
@@ -322,7 +323,7 @@ class SamplingStage(_Stage):
 
     def __call__(self, given: Given) -> Given:
         shard, _ = given
-        return shard, asyncio.run(sample_shard(self._config, shard, self._replicas))
+        return shard, asyncio.run(sample_shard(self._job, shard, self._replicas))
 
 
 class JudgingStage(_Stage):
@@ -330,9 +331,9 @@ class JudgingStage(_Stage):
 
     def __call__(self, given: Given) -> Shard:
         shard, unanswered = given
-        if part_of(shard, self._config.output) is None:  # else a worker was lost just after it
+        if part_of(shard, self._job.config.output) is None:  # else a worker was lost just after it
             with relaxed_gc():
-                asyncio.run(judge_shard(self._config, shard, unanswered, self._replicas))
+                asyncio.run(judge_shard(self._job, shard, unanswered, self._replicas))
         return shard
 
 

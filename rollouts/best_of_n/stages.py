@@ -17,12 +17,13 @@ from autoj_reward.client.in_flight import Progress, in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, PolicyConfig, View
-from autoj_reward.conversation import ContextColumn, messages_of
-from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.conversation import messages_of
+from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.rows import LeftOut, QueryRow, Stream, queries
 from autoj_reward.journal import Journal, Sampled
 from autoj_reward.logs import announce
-from autoj_reward.models import context_asked
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
@@ -32,18 +33,45 @@ from rollouts.best_of_n.results import GroupResult
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose config is resolved."""
+
+    config: BestOfNConfig
+    """With the view that ranks in place of `auto`."""
+    judge: JudgeSpec
+    """The judge that reads this view."""
+
+    @property
+    def view(self) -> View:
+        """The view that ranks."""
+        assert self.config.view != "auto"
+        return self.config.view
+
+
 Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
-def rows_of(config: BestOfNConfig) -> Stream[QueryRow]:
-    """Return the rows of the input, with the context that the judge's format asks for."""
-    return queries(config.input, asked(config), answered=config.policy is None)
+def resolve_job(config: BestOfNConfig) -> Job:
+    """Resolve the config of a job. A budget is spent on critiques, so there the rating after them
+    ranks. Raises ConfigError and FormatError for what cannot be."""
+    judge = judge_spec(config.judge)
+    if config.budget is not None and isinstance(judge.format, ScalarFormat):
+        raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
+    preferred = None if config.budget is not None else judge.preferred
+    view = resolve_view(config.view, "choose", preferred)
+    judge = judge.that_reads(view, "choose", config.tie_break)
+    return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 
 
-def asked(config: BestOfNConfig) -> tuple[ContextColumn, ...]:
-    """Return the context fields of rating, and of the comparisons that break ties."""
-    compares = "pairwise" in config.tie_break
-    return context_asked(config.judge, config.columns, None if compares else "single")
+def rows_of(job: Job) -> Stream[QueryRow]:
+    """Return the rows of the input, with the context fields of rating, and of the comparisons that
+    break ties."""
+    config = job.config
+    kind = None if "pairwise" in config.tie_break else "single"
+    asked = job.judge.context_columns(config.columns, kind)
+    return queries(config.input, asked, answered=config.policy is None)
 
 
 async def sample_rows(
@@ -86,7 +114,7 @@ def grouped(
 
 
 async def judge_groups(
-    config: BestOfNConfig,
+    job: Job,
     groups: Iterator[Group],
     journal: Journal,
     cluster: Cluster | None,
@@ -101,17 +129,17 @@ async def judge_groups(
         return
 
     def require(views: frozenset[View]) -> None:
-        if config.budget is not None:
+        if job.config.budget is not None:
             require_cheap_pass(views)
-        resolve_view(config.view, "choose", None, views)
+        resolve_view(job.view, "choose", None, views)
 
     async with open_judge(
-        config.judge, journal=journal, progress=progress, cluster=cluster, require=require
+        job.judge, journal=journal, progress=progress, cluster=cluster, require=require
     ) as reward:
-        judged = FirstJudgements(reward, _view(config), say)
+        judged = FirstJudgements(reward, job.view, say)
 
         async def one(group: Group) -> GroupResult:
-            return await _select(config, reward, *group)
+            return await _select(job, reward, *group)
 
         def done(group: GroupResult) -> None:
             judged.add(group.own)
@@ -122,10 +150,10 @@ async def judge_groups(
 
 
 async def _select(
-    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+    job: Job, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     question = reward.question_of_choice(
-        candidates, view=_view(config), rules=config.tie_break, share=config.budget
+        candidates, view=job.view, rules=job.config.tie_break, share=job.config.budget
     )
     choice = await question.answer(reward.judge)
     return GroupResult(
@@ -136,12 +164,6 @@ async def _select(
         choice.standings,
         choice.spending,
     )
-
-
-def _view(config: BestOfNConfig) -> View:
-    """The view of a config in which `auto` is resolved."""
-    assert config.view != "auto"
-    return config.view
 
 
 QUERIES_AT_ONCE = 16

@@ -19,6 +19,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import device_here
+from autoj_reward.trainer.parts import reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.training.common import (
     accumulation,
@@ -102,7 +103,7 @@ class Learner:
 def load_learner(config: TrainConfig) -> Learner:
     """Load tokenizer and prompts. Prompts that are too long are named and left out."""
     path, tokenizer = load_policy_tokenizer(config.learner)
-    asked = ContextFields(config.reward).asked
+    asked = ContextFields(config.reward, reward_judges(config.reward)).asked
     rows = read_prompts(config, tokenizer, asked)
     # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
     rows *= math.ceil(config.batch_size / len(rows))

@@ -39,7 +39,7 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
 from autoj_reward.types import Asking
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.stages import on_record
+from rollouts.best_of_n.stages import on_record, resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
     load_policy,
@@ -116,7 +116,7 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
         columns=config.columns,
         view=config.view,
     )
-    job = best_of_n.ranked(job)
+    job = resolve_job(job).config
     if not (job.output / "summary.json").is_file():
         best_of_n.run_job(job)
     rows = chosen_rows(job, config.better_by, policy, number)

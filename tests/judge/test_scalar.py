@@ -21,7 +21,7 @@ from autoj_reward.formats.schema import ScalarFormat, load_any_format, load_form
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.scalar import ScalarReward
-from autoj_reward.models import format_and_wrapper, format_of, resolve
+from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
@@ -192,7 +192,7 @@ def test_how_a_judge_decodes_does_not_rename_a_scalar_model() -> None:
 
 def test_the_default_scalar_model_is_known_by_name() -> None:
     assert format_and_wrapper(JudgeConfig(model="default-scalar"))[0] == "scalar"
-    assert isinstance(format_of(JudgeConfig(model="default-scalar")), ScalarFormat)
+    assert isinstance(judge_spec(JudgeConfig(model="default-scalar")).format, ScalarFormat)
 
 
 def test_a_scalar_format_is_no_judge_format() -> None:

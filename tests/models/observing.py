@@ -34,7 +34,7 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.deployments import deployment_of
 from autoj_reward.replicas.replica import PolicyReplica
-from autoj_reward.trainer.parts import Parts
+from autoj_reward.trainer.parts import Parts, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from rollouts.best_of_n import stages
@@ -204,7 +204,8 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     client = client_of(judge_spec(config), backend, max_ongoing(config, 0))
     service = ServiceConfig(address="http://127.0.0.1:1") if by_service else None
     reward = RewardConfig(judge=config, service=service)
-    asked = [ContextFields(reward).asked, Parts(reward).middle]
+    judges = reward_judges(reward)
+    asked = [ContextFields(reward, judges).asked, Parts(reward, judges).middle]
     asked += [client.critiques, client.compares, client.deadline_s, max_ongoing(config, 0)]
     try:
         more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})

@@ -19,7 +19,7 @@ import pytest
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.trainer.openrlhf import get_reward
-from autoj_reward.trainer.parts import MAX_THREADS, Parts, RewardFunction
+from autoj_reward.trainer.parts import MAX_THREADS, Parts, RewardFunction, reward_judges
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
@@ -161,20 +161,24 @@ SHARES: dict[str, tuple[dict[str, Any], dict[str, float | None], float | None]] 
 }
 
 
+def resolved(config: RewardConfig) -> Parts:
+    return Parts(config, reward_judges(config))
+
+
 @pytest.mark.parametrize("case", SHARES)
 def test_one_number_of_several_parts(case: str) -> None:
     parts, values, expected = SHARES[case]
-    assert Parts(made(parts)).reward(values) == pytest.approx(expected)
+    assert resolved(made(parts)).reward(values) == pytest.approx(expected)
 
 
 def test_the_least_of_several_parts() -> None:
-    parts = Parts(made({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
+    parts = resolved(made({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
     assert parts.reward({"judge": 10, "b": 5.5, "c": None}) == 0.5
     assert parts.reward({"judge": None, "b": None, "c": None}) is None
 
 
 def test_the_judge_alone_keeps_its_unit() -> None:
-    parts = Parts(made({}))
+    parts = resolved(made({}))
     assert (parts.reward({"judge": 9}), parts.middle, parts.share(10)) == (9, 5.5, 1.0)
 
 

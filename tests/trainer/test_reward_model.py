@@ -177,7 +177,7 @@ def test_a_forked_process_starts_no_replicas_of_its_own(monkeypatch: pytest.Monk
     # The judge is scripted, and its config says that replicas run.
     scripted = config().judge
     opened = "autoj_reward.trainer.reward.open_reward"
-    monkeypatch.setattr(opened, lambda own, **_: open_judge(scripted))
+    monkeypatch.setattr(opened, lambda *_, **__: open_judge(scripted))
     with RewardModel(config(judge=JudgeConfig(kind="vllm"))) as model:
         for error in in_workers(model):
             assert isinstance(error, ConfigError)

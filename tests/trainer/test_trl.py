@@ -26,7 +26,7 @@ from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.prompts import Turn
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
+from autoj_reward.trainer.trl import OnlineDPOReward
 from autoj_reward.types import Candidate
 from tests.tiny import llama, saved
 
@@ -77,7 +77,7 @@ def test_grpo_and_rloo(
     prompts = [[{"role": "user", "content": q}] if conversational else q for q in QUERIES]
     trainer = make(
         model=policy,
-        reward_funcs=GRPOReward(reward).judge,
+        reward_funcs=reward.trl(),
         args=make_config(
             output_dir=str(tmp_path),
             per_device_train_batch_size=4,
@@ -377,7 +377,7 @@ def made(
     }[algorithm]
     trainer = make(
         model=policy,
-        reward_funcs=GRPOReward(reward).judge,
+        reward_funcs=reward.trl(),
         args=make_config(
             **args, per_device_train_batch_size=32, num_generations=8, max_completion_length=8
         ),
