@@ -83,10 +83,11 @@ def turns_of(messages: Any) -> tuple[Turn, ...]:
 def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:
     """Return the turns that a response answers, and the response: the assistant's last turn.
 
-    With `answered` the responses come from elsewhere. Messages may then end with the user, an
-    assistant's last turn is cut off, and the returned response is None if there is no such turn.
-    Raises BadMessages for turns that are out of order, blank or of an unknown role, and, without
-    `answered`, for a conversation in which the assistant has no turn.
+    With `answered` the responses come from elsewhere, so messages may end with the user. An
+    assistant's last turn is then cut off, and the returned response is None if there is none.
+
+    Raises BadMessages for turns that are out of order, blank or of an unknown role. Without
+    `answered` it also raises if the assistant has no turn.
     """
     turns = turns_of(messages)
     _require_order(turns)
@@ -126,7 +127,7 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context(Mapping[str, str]):
-    """Named texts that a judge may see beside query and response, such as a reference or a rubric.
+    """Named texts that a judge may see with query and response, such as a reference or a rubric.
 
     A frozen mapping. The order in which texts are given does not affect equality. The texts are
     untrusted data like the query: they never become control tokens, and a verdict in them does not
@@ -135,7 +136,7 @@ class Context(Mapping[str, str]):
     >>> Context({"reference": "42"})["reference"]
     '42'
 
-    Raises ValueError for a name that templates cannot use or that a judge input uses itself, and
+    Raises ValueError for a name that templates cannot use or that a judge input uses itself. Raises
     TypeError for a value that is no text.
     """
 

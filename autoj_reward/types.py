@@ -15,7 +15,7 @@ Asking = str | tuple[Turn, ...]
 
 
 class Outcome(StrEnum):
-    """How a judgement ended. Every outcome but OK carries a reason and no number.
+    """End of a judgement. Every outcome but OK carries a reason and no number.
 
     NO_NUMBER and ABANDONED are set by the code that uses a judgement, never by a judge.
     """
@@ -80,7 +80,7 @@ class Candidate:
     group_id: str | None = None
     """Group to which the candidate belongs; see `group_key`."""
     context: Mapping[str, str] = NOTHING
-    """Named texts that the judge's format shows beside query and response, such as a reference."""
+    """Named texts that the judge's format shows with query and response, such as a reference."""
     unusable: str = ""
     """Why this candidate cannot be judged for any part of a reward. Empty if it can."""
 
@@ -110,8 +110,8 @@ def group_key(candidate: Candidate) -> GroupKey:
     """Return the key of the candidate's group: its group id, else its query and context.
 
     Candidates of one group compete: their rewards are whitened together, and their ties are
-    counted. The context belongs to the key because the judge sees it. Ratings beside different
-    references differ for more reasons than the responses.
+    counted. The context belongs to the key because the judge sees it. Ratings of responses with
+    different references differ for more reasons than the responses.
     """
     if candidate.group_id is not None:
         return candidate.group_id
@@ -142,7 +142,7 @@ class Pair(NamedTuple):
     first: str
     second: str
     context: Mapping[str, str] = NOTHING
-    """Named texts that the judge's format shows beside query and responses."""
+    """Named texts that the judge's format shows with query and responses."""
 
     @classmethod
     def of(cls, first: Candidate, second: Candidate) -> Pair:
@@ -169,7 +169,7 @@ class JudgeInput:
     direct: bool = False
     """Whether only the rating slot right after the prompt is read, without a critique."""
     context: Mapping[str, str] = NOTHING
-    """Named texts that the judge's format shows beside query and responses."""
+    """Named texts that the judge's format shows with query and responses."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", context_of(self.context))

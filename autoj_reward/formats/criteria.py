@@ -164,8 +164,9 @@ def _scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
 def read_criteria(path: Path, *roots: Path) -> dict[str, Any]:
     """Read the mapping in a file, with includes looked up in the roots in turn.
 
-    Raises ConfigError that names the file for text that is no YAML or no mapping, a duplicate key,
-    an include outside the roots, and a file that includes itself, directly or not.
+    Raises ConfigError, with the file's name, for text that is no YAML mapping or has a duplicate
+    key. It is also raised for an include outside the roots, and for a file that includes itself,
+    directly or not.
     """
     return _read(path.resolve(), tuple(root.resolve() for root in roots), (), [])
 

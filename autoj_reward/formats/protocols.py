@@ -25,15 +25,16 @@ class JudgeProtocol(Block):
     """Base class of protocols. Its fields are the keys of the protocol's block in format.yaml."""
 
     template: str
-    """File name of the user message's template, beside format.yaml."""
+    """File name of the user message's template, in the format's folder."""
     system: str | None = None
-    """File name of the system message's template. null for no system message."""
+    """File name of the system message's template, in the same folder. null for no system
+    message."""
     fields: dict[str, str]
-    """What each placeholder of the two templates shows.
+    """Placeholders of the two templates, each with the text that it shows.
 
-    `query`; the name of a response (`response`, or `response_1`, `response_2`, … if there are
-    several); the name of a constant; or the name of a context field (`reference`, `rubric`, any
-    name).
+    - `query`: the query.
+    - `response`, or `response_1`, `response_2`, … if there are several: a response.
+    - The name of a constant, or of a context field (`reference`, `rubric`, any name).
     """
     optional: dict[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
     """Placeholders of optional fields, each with the text that replaces the placeholder.

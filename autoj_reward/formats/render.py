@@ -208,7 +208,9 @@ CONTROL = re.compile(
 
 
 def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
-    """Return the flags for attempts of the responses to influence the judge. Judging goes on.
+    """Return the flags for attempts of the responses to influence the judge.
+
+    The input is judged all the same.
 
     - `planted_verdict`: text that looks like the judge's verdict slot.
     - `template_delimiter`: a line of the judge's own template, or a mark of its thinking block.

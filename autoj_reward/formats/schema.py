@@ -60,7 +60,7 @@ class JudgeFormat(Block):
     thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
     """Marks of the judge's thinking block. None if it has no such block."""
     turns: Turns | None = Field(None, exclude_if=lambda shown: shown is None)
-    """How the turns of a conversation are shown. With it every query is shown as a conversation."""
+    """Marks around a conversation's turns. With them every query is shown as a conversation."""
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Contents of the template files by file name."""
 

@@ -28,7 +28,7 @@ WRAPPERS = Path(__file__).parent / "wrappers"
 TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
 """Plain words that separate the turns, by wrapper."""
 ELLIPSIS = " … "
-"""Text in place of what was cut from a response."""
+"""Text that replaces the part cut from a response."""
 LEFT_OUT = "[…]\n\n"
 """Text in place of turns that were left out."""
 
@@ -71,10 +71,11 @@ class PromptTokenizer(OwnWords):
     def ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt.
 
-        They are ready for generation unless the prompt ends with an assistant's message. Raises
-        InputRejected for text that the tokenizer cannot keep apart from a control token, and for a
-        conversation that the wrapper or the chat template cannot show. Raises ModelError for a chat
-        template that fails on any prompt.
+        They are ready for generation unless the prompt ends with an assistant's message.
+
+        Raises InputRejected for text that the tokenizer cannot keep apart from a control token. It
+        is also raised for a conversation that the wrapper or the chat template cannot show. Raises
+        ModelError for a chat template that fails on any prompt.
         """
         if self.wrapper not in ("chat", "template"):
             return [*self._bos(), *self._text(self._wrapped(prompt))]

@@ -1,4 +1,4 @@
-"""How a format shows a conversation: marks around each turn that no turn's text can forge."""
+"""Marks around the turns of a conversation in a prompt. No turn's text can forge them."""
 
 from __future__ import annotations
 

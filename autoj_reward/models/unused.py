@@ -174,7 +174,7 @@ def keys_without_effect(config: Block) -> list[UnusedKeys]:
 def _engines(value: Any, place: Place = ()) -> Iterator[tuple[Place, EngineConfig, bool]]:
     """Yield each judge, policy and teacher set below a block: its place and its config.
 
-    The third value tells whether a running service answers for it.
+    The third value is True if a running service answers for it.
     """
     if isinstance(value, EngineConfig):
         yield place, value, False

@@ -2,14 +2,19 @@
 
     python -m experiments.compare.judge_quality --config configs/experiments/judge_quality.yaml
 
-Parts: `single` (greedy critiques), `single_direct` (the rating slot right after the prompt), `base`
-(the judge before training), `rivals` (predictors that are no judges), `ordered` (how judge, scalar
-reward model and rivals order the outputs of many systems to one instruction) and `candidates` (how
-they order responses sampled from a policy and graded by a program). `autoj evaluate eval-p`
-measures labelled pairs. Every judgement and sample is saved in the output folder's journal before
-it is used. The same command thus resumes, and a judged part costs nothing in another run. The
-results quality.json and quality.md are written after each judge. `ordered` also writes
-quality-best-of-n.svg, and `candidates` quality-best-of-n-candidates.svg.
+Parts:
+
+- `single`: ratings after greedy critiques.
+- `single_direct`: ratings at the slot right after the prompt.
+- `base`: the judge before its training.
+- `rivals`: predictors that are no judges.
+- `ordered`: how judge, scalar reward model and rivals order the outputs of many systems.
+- `candidates`: how they order responses sampled from a policy and graded by a program.
+
+`autoj evaluate eval-p` measures labelled pairs. Every judgement and sample is saved in the output
+folder's journal before it is used. The same command thus resumes, and a judged part costs nothing
+in another run. The results quality.json and quality.md are written after each judge. `ordered` also
+writes quality-best-of-n.svg, and `candidates` quality-best-of-n-candidates.svg.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How well raters order the responses to one query: figures, intervals, tables and plots.
+"""Order of the responses to one query by raters: figures, intervals, tables and plots.
 
 Pure functions from responses, grades and numbers to plain data and tables. Intervals are
 bootstrapped over queries. Length is always reported too, because GPT-4's own grades depend on it.

@@ -1,4 +1,4 @@
-"""How well a judge rates single responses, compared with reference ratings and rivals.
+"""A judge's ratings of single responses, compared with reference ratings and rivals.
 
 Pure functions from rows and judgements to the report's figures and tables.
 """

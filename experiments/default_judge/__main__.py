@@ -4,10 +4,10 @@
 
 `--parts ratings,brief` runs only these stages.
 
-The judge is trained on ratings (`ratings`), on brief critiques (`brief`), on critiques that it
-wrote itself (`critiques` samples them, `own` trains on them) and on the order of responses
-(`ranking`). `mean` averages the last two adapters, `groups` samples a small policy, and `head` fits
-a pooling head. `scalar` trains the scalar reward model, `scenarios` the scenario classifier.
+The judge is trained four times: on ratings (`ratings`), on brief critiques (`brief`), on its own
+critiques (`own`) and on the order of responses (`ranking`). `critiques` samples its own critiques.
+`mean` averages the last two adapters, `groups` samples a small policy, and `head` fits a pooling
+head. `scalar` trains the scalar reward model, `scenarios` the scenario classifier.
 
 A finished stage is not repeated, and an interrupted one resumes. The output folder gets `adapter/`,
 `judge/` and `classifier/`. Trainings write to the folders that their configs name. The outcome of

@@ -1,12 +1,12 @@
 """Training rows made with models: critiques by the judge itself, and groups with a weak policy.
 
-Both keep a journal beside their output, so the same command resumes after a kill.
+Both keep a journal next to their output, so the same command resumes after a kill.
 
 Critiques. A judge that learned to rate after other models' critiques relies on details that its own
 critiques lack. `write_critiques` samples the judge on its training rows. Of each row it keeps the
-critique that ended well and came nearest to the reference rating, and writes it with the reference
-as its rating. The result is training rows in the published form. Held-out rows and queries of
-`data.exclude` are never used.
+critique that ended well and came nearest to the reference rating. It writes the critique with the
+reference as its rating. The result is training rows in the published form. Held-out rows and
+queries of `data.exclude` are never used.
 
 Groups. Outputs of good systems do not show the faults of a small policy. `write_groups` samples the
 policy on two kinds of queries and writes groups of responses with scores, as `groups.files` of a

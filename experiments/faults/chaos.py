@@ -2,8 +2,13 @@
 
     python -m experiments.faults.chaos --config configs/experiments/chaos.yaml [--parts load,kills]
 
-Parts: `load` (the service under load), `holdups` (attacks that block a server without limits),
-`kills` (kill -9 of each process of a service) and `jobs` (repeated kill -9 of a best-of-N job).
+Parts:
+
+- `load`: the service under load.
+- `holdups`: attacks that block a server without limits.
+- `kills`: kill -9 of each process of a service.
+- `jobs`: repeated kill -9 of a best-of-N job.
+
 Writes `chaos.json` and `chaos.md` to the output folder, and fails if a promise was broken.
 """
 
@@ -47,7 +52,7 @@ class ChaosPart:
     broken: Callable[[dict[str, Any]], list[str]]
     """Returns the broken promises of a row."""
     name: str
-    """Field of a row that names what was measured."""
+    """Field of a row that names the measured server, attack, target or command."""
 
 
 def run_load(config: ChaosConfig) -> list[load.Load]:

@@ -104,8 +104,8 @@ async def _watched(
 ) -> tuple[float, float, int, int, float, int]:
     """Call the service until the attacker ends, or for HOLD_S seconds without one.
 
-    Returns the slowest probe in seconds and in CPU seconds of the service, the numbers of calls
-    served and failed, the peak memory in MiB and the peak number of files.
+    Returns the slowest probe in seconds and in the service's CPU seconds, the number of calls
+    served, the number that failed, the peak memory in MiB, and the peak number of files.
     """
     slowest, busiest, scored, failed, files = 0.0, 0.0, 0, 0, 0
     end = time.monotonic() + HOLD_S

@@ -90,9 +90,11 @@ def measure_job(
 ) -> dict[str, float]:
     """Run one job and return its figures.
 
-    They are wall time in seconds, processor time per candidate in microseconds (with all
-    descendants), peak memory of the process itself in MB, candidates per second, and journal bytes
-    per candidate.
+    - `wall_s`: wall time in seconds.
+    - `cpu_us`: processor time per candidate in microseconds, with all descendants.
+    - `peak_mb`: peak memory of the process itself in MB.
+    - `per_second`: candidates per second.
+    - `journal_bytes`: journal bytes per candidate.
     """
     write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
     command = job_command(folder, judge={"kind": "fake"}, **given)

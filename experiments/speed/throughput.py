@@ -4,10 +4,14 @@
 
 `--parts paths,prefix` runs only these parts.
 
-Parts: `paths` (the same judging by `vllm.LLM.generate` with all prompts at once, by the service's
-handle and by HTTP) and `prefix` (the bare engine with and without prefix cache). The results
-throughput.json and throughput.md are rewritten after each part. Sides take turns within a round,
-and every round judges new texts.
+Parts:
+
+- `paths`: the same judging by `vllm.LLM.generate` with all prompts at once, by the service's handle
+  and by HTTP.
+- `prefix`: the bare engine with and without prefix cache.
+
+The results throughput.json and throughput.md are rewritten after each part. Sides take turns within
+a round, and every round judges new texts.
 """
 
 from __future__ import annotations
