@@ -1,8 +1,8 @@
-"""The protocols of a judge format: how one judge call is laid out, and how its answer is read.
+"""Protocols of judge formats: how a judge call is laid out, and which slots its output has.
 
-A format says by name how it does each (`single`, `pairwise`). A protocol is one class here: the
-responses that it shows, their names in templates, and the slots of its verdict. Judge, journal,
-service and pages know no protocol by name; another one joins by `PROTOCOLS`.
+A protocol is a class with the responses that it shows, their names in templates, and its slots. A
+format defines each protocol by name (`single`, `pairwise`). Judge, journal, service and pages treat
+all protocols alike. To add one, add it to `PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -22,37 +22,48 @@ from autoj_reward.types import PAIRWISE, RATING, SINGLE, VERDICT, JudgeInput, Ve
 
 
 class JudgeProtocol(Block):
-    """Lays out the judge calls of one protocol, and names the slots of their verdict.
-
-    Its fields are those of the protocol's block in format.yaml.
-
-    template, system: file names beside format.yaml. fields: placeholder of either to `query`, the
-    name of a response (`response` where there is one, else `response_1`, `response_2`, …), the name
-    of a constant, or that of a context field (`reference`, `rubric`, any name). optional:
-    placeholder to the text that stands in its place where its field is there, the value at the same
-    placeholder in it; without the field nothing does. A field that is not optional must be there.
-    open, close: regular expressions around the verdict in the judge's own output; the last match
-    of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
-    after it, open begins with `\\A`, and without a close the verdict ends its line. force: text
-    that brings an unfinished judgement to its verdict.
-    """
+    """Base class of protocols. Its fields are the keys of the protocol's block in format.yaml."""
 
     template: str
+    """File name of the user message's template, in the format's folder."""
     system: str | None = None
+    """File name of the system message's template, in the same folder. null for no system
+    message."""
     fields: dict[str, str]
+    """Placeholders of the two templates, each with the text that it shows.
+
+    - `query`: the query.
+    - `response`, or `response_1`, `response_2`, … if there are several: a response.
+    - The name of a constant, or of a context field (`reference`, `rubric`, any name).
+    """
     optional: dict[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    """Placeholders of optional fields, each with the text that replaces the placeholder.
+
+    The text contains the placeholder again, for the field's value. If an input lacks the field,
+    nothing is shown. All other fields are required.
+    """
     open: str
+    """Regular expression of the text before the verdict in the judge's output.
+
+    The last match counts. The expression begins with `\\A` if the verdict comes first and its
+    reason follows. Otherwise nothing may follow the verdict.
+    """
     close: str = ""
+    """Regular expression of the text after the verdict.
+
+    If it is empty and the verdict comes first, the verdict must end its line.
+    """
     force: str
+    """Text appended to an unfinished judgement so that the verdict comes next."""
 
     responses: ClassVar[int] = 1
-    """Responses that one input has."""
+    """Number of responses in one input."""
     direct: ClassVar[bool] = False
-    """Whether an input may ask for the slot right after the prompt alone."""
+    """Whether an input may ask only for the slot right after the prompt."""
 
     @property
     def comes_first(self) -> bool:
-        """Whether the verdict opens the judge's text, so that its reason follows."""
+        """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
 
     @classmethod
@@ -63,7 +74,10 @@ class JudgeProtocol(Block):
 
     @classmethod
     def require(cls, item: JudgeInput) -> None:
-        """Raise InputRejected for responses that this protocol does not lay out."""
+        """Raise InputRejected for a wrong number of responses.
+
+        Also raise it for a `direct` input of a protocol that has no rating.
+        """
         if len(item.responses) != cls.responses:
             raise InputRejected(
                 f"{len(item.responses)} responses, and the protocol {item.protocol} shows "
@@ -74,28 +88,29 @@ class JudgeProtocol(Block):
 
     @abstractmethod
     def slots(self, scale: Scale) -> tuple[Slot, ...]:
-        """Return the slots of a verdict, in the order in which they are read."""
+        """Return the protocol's slots, in the order in which they are read."""
 
 
 class Single(JudgeProtocol):
-    """Rates one response."""
+    """Protocol that rates one response."""
 
     direct: ClassVar[bool] = True
 
     def slots(self, scale: Scale) -> tuple[Slot, ...]:
+        """Return the slot of the rating."""
         return (RatingSlot(RATING, self.open, self.close, self.force, scale),)
 
 
 class Pairwise(JudgeProtocol):
-    """Compares two responses.
-
-    labels: the spellings of each verdict, the canonical one first. scores: in place of labels, for
-    a judge that opens its text with a number for each response, the regular expression between the
-    two; the higher number wins.
-    """
+    """Protocol that compares two responses."""
 
     labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
+    """Spellings of each verdict, the canonical one first."""
     scores: str = Field("", exclude_if=lambda between: not between)
+    """Regular expression between two numbers, for a judge that begins with two scores.
+
+    It replaces `labels`. The response with the higher number wins.
+    """
 
     responses: ClassVar[int] = 2
 
@@ -112,9 +127,11 @@ class Pairwise(JudgeProtocol):
 
     @property
     def canonical(self) -> dict[str, Verdict]:
+        """Verdicts by their canonical spelling."""
         return {spellings[0]: Verdict(name) for name, spellings in self.labels.items()}
 
     def slots(self, scale: Scale) -> tuple[Slot, ...]:
+        """Return the slot of the verdict."""
         own = VERDICT, self.open, self.close, self.force
         if self.scores:
             return (ScoresSlot(*own, scale, self.scores),)
@@ -122,7 +139,7 @@ class Pairwise(JudgeProtocol):
 
 
 PROTOCOLS: dict[str, type[JudgeProtocol]] = {SINGLE: Single, PAIRWISE: Pairwise}
-"""Every protocol by the name that formats and judge inputs give it."""
+"""Protocols by the name that formats and judge inputs use."""
 
 
 def read_slots(
@@ -131,5 +148,5 @@ def read_slots(
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
 ) -> Mapping[str, Written | ParseFailure]:
-    """Read the verdict in every slot of a judge's text; see `read_slot`."""
+    """Parse the verdict in every slot of a judge's text; see `read_slot`."""
     return {slot.name: read_slot(text, slot, policy_texts, given_texts) for slot in slots}
