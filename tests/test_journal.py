@@ -130,7 +130,7 @@ def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeIn
 
 
 def test_the_key_of_a_plain_input_stays() -> None:
-    """Journals hold it: another key would have everything judged anew."""
+    """Journals hold this key. Another key would make every judgement again."""
     held = hashlib.sha256(b'["j", "single", "q", ["r"], 0]').hexdigest()
     assert judgement_key("j", JudgeInput("single", "q", ("r",))) == held
 
@@ -201,7 +201,7 @@ def test_two_processes_end_with_the_same_judgements(tmp_path: Path) -> None:
 
 
 def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
-    """Twenty times eight: one pair in some hundred meets where SQLite does not wait."""
+    """Twenty files, eight processes each: they rarely meet where SQLite does not wait."""
     command = [sys.executable, "-c", OPEN, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,8 +1,7 @@
-"""`autoj score` and `autoj compare` judge every row of a file, same order out; `autoj serve` judges
-over HTTP.
+"""Commands that judge: `autoj score`, `autoj compare` and `autoj serve`.
 
-The journal of `score` and `compare` stands beside the output file, so the same command after a
-crash goes on where it stopped.
+`score` and `compare` judge every row of a file and keep its order. Their journal stands beside the
+output file, so the same command resumes after a crash.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
-"""Endings of what goes beside an output."""
+"""Suffixes of the files beside an output."""
 
 serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
-    """Rate query and response of every row."""
+    """Rate the response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
     from autoj_reward.models.spec import judge_spec
@@ -90,7 +89,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def rank(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
-    """Judge the responses of every row beside each other."""
+    """Judge the responses of every row together."""
     from autoj_reward.config import RankConfig, RelativeConfig
     from autoj_reward.io.rows import group_rows
     from autoj_reward.models.spec import judge_spec
@@ -122,7 +121,7 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
 
 
 def ranking_fields(ranking: Ranking) -> dict[str, Any]:
-    """Return what `autoj rank` adds to a row: a score for each response, and the evidence."""
+    """Return the fields that `autoj rank` adds to a row: scores of the responses, and evidence."""
     known = [score for score in ranking.scores if score is not None]
     failed = next((own for own in ranking.judgements if not own.ok), None)
     judge = next((own.judge for own in ranking.judgements), "")
@@ -136,14 +135,14 @@ def ranking_fields(ranking: Ranking) -> dict[str, Any]:
 
 
 def require_own(read: Sequence[str | None], output: str) -> None:
-    """Refuse an output that is, or has beside it, a file that is read. Raises OutputError."""
+    """Raise OutputError if the output, its summary or its journal is also an input file."""
     from autoj_reward.io.files import require_apart
 
     require_apart(read, (output, output + SUMMARY, output + JOURNAL))
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
-    """Return what `autoj score` adds to a row."""
+    """Return the fields that `autoj score` adds to a row."""
     return {
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,
@@ -158,13 +157,16 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def thinking_of(judgement: Judgement) -> dict[str, str]:
-    """Return what the judge thought before its answer, for a judge with a thinking block."""
+    """Return the field `thinking` for a judge with a thinking block, else no field."""
     return {"thinking": judgement.thinking} if judgement.thinking else {}
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """Return what `autoj compare` adds to a row: the joint verdict, whether the judge compared
-    the two or their ratings decided, and what each order said."""
+    """Return the fields that `autoj compare` adds to a row.
+
+    They are the joint verdict, the rule that decided (a comparison or the ratings), and the verdict
+    and critique of each order.
+    """
     from autoj_reward.questions.compare import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
@@ -187,7 +189,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
 
 
 def _inputs_of(question: Callable[[TextRow], OneCall[T]]) -> Callable[[TextRow], int]:
-    """Return how many judge inputs a row costs whose question asks once."""
+    """Return a function that counts the judge inputs of a row."""
     return lambda row: len(question(row).inputs())
 
 
@@ -201,8 +203,11 @@ def _judge(
     strict: bool,
     view: View | None = None,
 ) -> int:
-    """Judge row by row, and write each with the fields that were found. size: judge inputs of a row
-    at most. view: the number that the judge must give."""
+    """Judge every row and write it with the new fields; write and print the summary. Returns 0.
+
+    size: limit on the judge inputs of a row. view: the number that the judge must give; None where
+    verdicts or scores count.
+    """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, to_json, write_json

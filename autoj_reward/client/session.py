@@ -1,5 +1,4 @@
-"""Open a judge by its config: on Ray for vLLM, in this process for endpoints and scripts, or at the
-address of a running service."""
+"""Open a judge from its config: on Ray, in this process, or at the address of a running service."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def client_of(
     progress: Progress | None = None,
     require: Require = no_requirement,
 ) -> RewardClient:
-    """A client that asks for what this judge is to give, so many inputs at a time."""
+    """Return a client for this judge's backend, with the settings of its spec."""
     return RewardClient(
         backend,
         journal=journal,
@@ -59,10 +58,12 @@ async def open_judge(
     cluster: Cluster | None = None,
     gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
-    """A client of the judge that a config describes; what was started stops at the end.
+    """Open the judge of a config and yield its client. What was started stops at the end.
 
-    require: as for `RewardClient`. cluster: where to put replicas; by default one of its own, gone
-    at the end. gpus: what the Ray of its own sees, as CUDA_VISIBLE_DEVICES has it.
+    require: as for `RewardClient`.
+    cluster: where to deploy replicas; None starts a cluster and closes it at the end.
+    gpus: GPUs that this cluster may use, in the form of CUDA_VISIBLE_DEVICES; None: those of this
+        process.
 
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
@@ -96,12 +97,12 @@ async def open_judge(
 async def open_service(
     config: ServiceConfig, judge: JudgeConfig | JudgeSpec, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
-    """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
-    and scale count here. As many inputs are in flight as the service takes on, unless
-    `serve.max_ongoing` names a number.
+    """Connect to a running service and yield its client.
 
-    Raises ConfigError without a token or where the scale is not the service's, EngineUnavailable if
-    nobody answers in time.
+    judge: only its `serve`, its `critiques`, and the kind and scale of its format count here. The
+    limit on inputs in flight is `serve.max_ongoing`, else what the service accepts. Raises
+    ConfigError without a token or if the scales differ, EngineUnavailable if no service answers in
+    time.
     """
     from autoj_reward.client.remote import HttpBackend
 
@@ -140,8 +141,10 @@ async def open_reward(
     journal: Journal | None = None,
     gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
-    """The judge of a reward or of one part: the running service, or one that starts and stops with
-    it. gpus: what a Ray that starts with it sees, as CUDA_VISIBLE_DEVICES has it."""
+    """Open the judge of a reward or of one part: its running service, else the judge itself.
+
+    gpus: GPUs for the replicas, in the form of CUDA_VISIBLE_DEVICES; see `open_judge`.
+    """
     if service:
         opened = open_service(service, judge, journal=journal)
     else:

@@ -1,4 +1,4 @@
-"""Run configuration: one YAML file a run, checked at load, unknown keys rejected by name."""
+"""Run configuration: one YAML file per run, checked when loaded. Unknown keys are errors."""
 
 from autoj_reward.config.jobs import (
     JUDGE,

@@ -1,8 +1,8 @@
-"""The protocols of a judge format: how one judge call is laid out, and how its answer is read.
+"""Protocols of judge formats: how a judge call is laid out, and which slots its output has.
 
-A format says by name how it does each (`single`, `pairwise`, `group`). A protocol is one class
-here: the responses that it shows, their names in templates, and the slots of its verdict. Judge,
-journal, service and pages know no protocol by name; another one joins by `PROTOCOLS`.
+A protocol is a class with the responses that it shows, their names in templates, and its slots. A
+format defines each protocol by name (`single`, `pairwise`, `group`). Judge, journal, service and
+pages treat all protocols alike. To add one, add it to `PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -28,37 +28,48 @@ LABEL, RESPONSE = "{label}", "{response}"
 
 
 class JudgeProtocol(Block):
-    """Lays out the judge calls of one protocol, and names the slots of their verdict.
-
-    Its fields are those of the protocol's block in format.yaml.
-
-    template, system: file names beside format.yaml. fields: placeholder of either to `query`, the
-    name of a response (`response` where there is one, else `response_1`, `response_2`, …), the name
-    of a constant, or that of a context field (`reference`, `rubric`, any name). optional:
-    placeholder to the text that stands in its place where its field is there, the value at the same
-    placeholder in it; without the field nothing does. A field that is not optional must be there.
-    open, close: regular expressions around the verdict in the judge's own output; the last match
-    of open counts, and nothing may follow the verdict. Where the verdict comes first and the reason
-    after it, open begins with `\\A`, and without a close the verdict ends its line. force: text
-    that brings an unfinished judgement to its verdict.
-    """
+    """Base class of protocols. Its fields are the keys of the protocol's block in format.yaml."""
 
     template: str
+    """File name of the user message's template, in the format's folder."""
     system: str | None = None
+    """File name of the system message's template, in the same folder. null for no system
+    message."""
     fields: dict[str, str]
+    """Placeholders of the two templates, each with the text that it shows.
+
+    - `query`: the query.
+    - `response`, or `response_1`, `response_2`, … if there are several: a response.
+    - The name of a constant, or of a context field (`reference`, `rubric`, any name).
+    """
     optional: dict[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    """Placeholders of optional fields, each with the text that replaces the placeholder.
+
+    The text contains the placeholder again, for the field's value. If an input lacks the field,
+    nothing is shown. All other fields are required.
+    """
     open: str
+    """Regular expression of the text before the verdict in the judge's output.
+
+    The last match counts. The expression begins with `\\A` if the verdict comes first and its
+    reason follows. Otherwise nothing may follow the verdict.
+    """
     close: str = ""
+    """Regular expression of the text after the verdict.
+
+    If it is empty and the verdict comes first, the verdict must end its line.
+    """
     force: str
+    """Text appended to an unfinished judgement so that the verdict comes next."""
 
     responses: ClassVar[int] = 1
-    """Responses that one input has, or has at least."""
+    """Number of responses in one input, or the least number."""
     direct: ClassVar[bool] = False
-    """Whether an input may ask for the slot right after the prompt alone."""
+    """Whether an input may ask only for the slot right after the prompt."""
 
     @property
     def comes_first(self) -> bool:
-        """Whether the verdict opens the judge's text, so that its reason follows."""
+        """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
 
     def response_names(self, count: int) -> tuple[str, ...]:
@@ -68,30 +79,34 @@ class JudgeProtocol(Block):
         return tuple(f"response_{n}" for n in numbers) if count > 1 else ("response",)
 
     def around(self, place: int) -> tuple[str, str]:
-        """Return the text before and after the response at a place, from 1."""
+        """Return the text before and after the response at a place, counted from 1."""
         return "", ""
 
     def inert(self, text: str) -> str:
-        """Return an untrusted text in which nothing reads as the text around a response."""
+        """Return an untrusted text with every imitation of the text around a response broken up."""
         return text
 
     def require(self, item: JudgeInput) -> None:
-        """Raise InputRejected for responses that this protocol does not lay out."""
+        """Raise InputRejected for a wrong number of responses.
+
+        Also raise it for a `direct` input of a protocol that has no rating.
+        """
         require_responses(item, type(self))
 
     @abstractmethod
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
-        """Return the slots of a verdict on so many responses, in the order in which they are
-        read."""
+        """Return the slots for `count` responses, in the order in which they are read."""
 
     def least_readings(self, slots: int) -> int:
-        """Return how many of so many slots must be read; with fewer the judgement abstains."""
+        """Return how many of `slots` slots must be read. A judgement with fewer abstains."""
         return slots
 
 
 def require_responses(item: JudgeInput, protocol: type[JudgeProtocol], most: int = 0) -> None:
-    """Raise InputRejected for another number of responses than the protocol's own, or one between
-    it and `most`; and for a direct reading where there is none."""
+    """Raise InputRejected for a wrong number of responses, or for `direct` without a rating.
+
+    most: the largest number, where the protocol's `responses` is the least.
+    """
     count, least = len(item.responses), protocol.responses
     if not least <= count <= max(least, most):
         shown = f"{least} to {most}" if most else str(least)
@@ -101,24 +116,25 @@ def require_responses(item: JudgeInput, protocol: type[JudgeProtocol], most: int
 
 
 class Single(JudgeProtocol):
-    """Rates one response."""
+    """Protocol that rates one response."""
 
     direct: ClassVar[bool] = True
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
+        """Return the slot of the rating."""
         return (RatingSlot(RATING, self.open, self.close, self.force, scale),)
 
 
 class Pairwise(JudgeProtocol):
-    """Compares two responses.
-
-    labels: the spellings of each verdict, the canonical one first. scores: in place of labels, for
-    a judge that opens its text with a number for each response, the regular expression between the
-    two; the higher number wins.
-    """
+    """Protocol that compares two responses."""
 
     labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
+    """Spellings of each verdict, the canonical one first."""
     scores: str = Field("", exclude_if=lambda between: not between)
+    """Regular expression between two numbers, for a judge that begins with two scores.
+
+    It replaces `labels`. The response with the higher number wins.
+    """
 
     responses: ClassVar[int] = 2
 
@@ -135,9 +151,11 @@ class Pairwise(JudgeProtocol):
 
     @property
     def canonical(self) -> dict[str, Verdict]:
+        """Verdicts by their canonical spelling."""
         return {spellings[0]: Verdict(name) for name, spellings in self.labels.items()}
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
+        """Return the slot of the verdict."""
         own = VERDICT, self.open, self.close, self.force
         if self.scores:
             return (ScoresSlot(*own, scale, self.scores),)
@@ -145,20 +163,23 @@ class Pairwise(JudgeProtocol):
 
 
 class Group(JudgeProtocol):
-    """Scores every response of a group.
+    """Scores every response of a group in one judgement.
 
-    The field named `responses` is where the responses stand, one after the other. `open` and
-    `force` hold {label}, so that a score is read by the label of its response and never by its
-    place in the judge's text. The scores stand at the end of the text, in any order.
+    A field named `responses` shows the responses one after the other. `open` and `force` contain
+    {label}: a score is read by the label of its response, never by its place in the judge's text.
+    The scores end the text, in any order.
     """
 
     each: str
-    """How one response stands in the template, with {label} and then {response}. Its marks are
-    broken up in untrusted text, so that no response can close its own block or open another's."""
+    """Text that shows one response, with {label} and then {response}.
+
+    In untrusted text the marks around them are broken up with a zero-width space, so that no
+    response can close its own block or open another one.
+    """
     labels: tuple[str, ...] = tuple("ABCDEFGHIJKLMNOP")
-    """The labels of the responses, in order: letters and digits."""
+    """Labels of the responses in order. They consist of letters and digits."""
     max_responses: int = Field(16, ge=2)
-    """Responses of one judge call at most. A larger group is judged in several calls."""
+    """Largest number of responses in one judge call. A larger group takes several calls."""
 
     responses: ClassVar[int] = 2
 
@@ -235,8 +256,10 @@ def read_slots(
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
 ) -> Mapping[str, Written | ParseFailure]:
-    """Read the verdict in every slot of a judge's text; see `read_slot`. The verdicts of the slots
-    may stand in any order."""
+    """Parse the verdict in every slot of a judge's text; see `read_slot`.
+
+    The verdicts may stand in any order.
+    """
     return {
         slot.name: read_slot(
             text, slot, policy_texts, given_texts, [other for other in slots if other is not slot]

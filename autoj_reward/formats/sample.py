@@ -1,4 +1,4 @@
-"""Rows to try a judge format on: what it is asked, and what a judge might say that is read."""
+"""Sample rows for trying a judge format: an input, and an output that the format can parse."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.types import GROUP, PAIRWISE, SINGLE
 
 QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
+"""Question, right response and wrong response of the sample rows."""
 REASON = "12 times 12 is 144, and so it says."
+"""Critique of the sample output."""
 THOUGHTS = "10 times 12 is 120, and 24 more."
+"""Text of the sample output's thinking block."""
 KNOWN = {"reference": "144"}
-"""What a row has for the context fields that a format must have."""
+"""Values for context fields that a format requires."""
 CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
-"""How verdicts may end."""
+"""Texts that may end a verdict."""
 
 
 def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
-    """A row for each protocol, with `text` where one is found that reads as the best verdict."""
+    """Return sample rows for a format, one per protocol, with the best verdict written in `text`.
+
+    A row has no `text` if no sample output parses.
+    """
     one = {"query": QUERY, "response": RIGHT}
     two = {"query": QUERY, "response_1": RIGHT, "response_2": WRONG}
     if isinstance(fmt, ScalarFormat):
@@ -68,7 +74,7 @@ def _group_text(fmt: JudgeFormat) -> dict[str, str]:
 
 
 def _said(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
-    """A verdict with its reason before or behind it, as the slot has it, ended in several ways."""
+    """Yield outputs with the label and a reason, in the slot's order and with various endings."""
     own = fmt.protocol(protocol)
     first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
     texts = first if own.comes_first else [f"{REASON}{own.force}{label}"]

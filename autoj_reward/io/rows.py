@@ -224,8 +224,10 @@ def queries(
 
 
 def group_rows(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
-    """Stream groups: the texts of a row are its `query` and then its `responses`, two or more; else
-    as for `queries`."""
+    """Stream groups. The texts of a row are its `query`, then its two or more `responses`.
+
+    Sources and errors are as for `queries`.
+    """
 
     def build(line: int, value: Any) -> TextRow:
         fields = check.own_fields(value)

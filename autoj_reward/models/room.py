@@ -1,4 +1,4 @@
-"""What an engine takes of its GPUs, told before it is started."""
+"""Memory that an engine needs on its GPUs, checked before it starts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from autoj_reward.models.device import Device
 from autoj_reward.models.settings import kv_tokens, settled, weight_gib
 
 CONTEXT_GIB = 1.5
-"""CUDA's and NCCL's own, and vLLM's graphs."""
+"""GiB that CUDA, NCCL and vLLM's graphs take."""
 
 
 def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | None:
-    """GiB on each GPU of an engine by part; None where the model's shape is not known. The KV cache
-    is the stated one, or what the rest leaves of gpu_memory_utilization."""
+    """Return the GiB that each part of an engine takes on each of its GPUs.
+
+    None if the shape is unknown.
+
+    The KV cache is the configured one, else what the other parts leave of gpu_memory_utilization.
+    """
     try:
         shape = find_shape(config.model)
     except ModelError:
@@ -30,8 +34,10 @@ def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | Non
 
 
 def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> None:
-    """Raises ConfigError with the numbers for an engine that does not fit on its GPUs, or on its
-    share of one. Passes what has no known shape."""
+    """Raise ConfigError with the sizes if an engine does not fit on its GPUs, or its share of one.
+
+    A model of unknown shape passes.
+    """
     found = engine_parts(config, device)
     if found is None:
         return
@@ -56,7 +62,7 @@ def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> N
 
 
 def _step(shape: ModelShape, config: EngineConfig) -> float:
-    """What the tokens of a step take in a layer, and the logits of its sequences."""
+    """Return the GiB on each GPU for a step: the tokens' activations in a layer, and the logits."""
     assert config.max_batched_tokens and config.max_sequences
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     layer = 2 * (4 * shape.hidden + queries + 2 * keys + 3 * shape.intermediate)

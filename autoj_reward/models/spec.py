@@ -1,4 +1,4 @@
-"""What a judge's config means, resolved once where a command, a trainer or a service starts."""
+"""Judge specification: a judge's config, resolved once where a process starts."""
 
 from __future__ import annotations
 
@@ -27,50 +27,52 @@ from autoj_reward.types import GROUP
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """A judge as its config, its model's entry and its format's files define it. Make one with
-    `judge_spec`.
+    """Resolved judge config, with its model's entry and its format's files.
 
-    It travels to replicas as it is, its format with it: a replica reads no file of the format, and
-    knows protocols that it has never heard of. Where the model lies, each machine finds itself.
-
-    wrapper: how prompts become the model's input. ratings_tie: with a number, two responses are
-    compared by their ratings; see `Compare`. preferred: the view that the model's entry names.
+    Make one with `judge_spec`. The spec is sent to replicas with its format, so a replica reads no
+    format files and can use a custom protocol. Each machine looks up the model itself.
     """
 
     config: JudgeConfig
     format: JudgeFormat | ScalarFormat
+    """Loaded format."""
     wrapper: str
+    """Name of the prompt wrapper; see `PromptTokenizer`."""
     ratings_tie: float | None
+    """If set, responses are compared by ratings, and such a difference is a tie; see `Compare`."""
     preferred: View | None
+    """View that the model's entry names."""
 
     @cached_property
     def model(self) -> ResolvedModel:
-        """Where the model is on this machine; a built-in one is built. Raises ModelError."""
+        """Model on this machine. A built-in model is built if necessary. Raises ModelError."""
         return resolve(self.config)
 
     @cached_property
     def name(self) -> str:
-        """The judge's fingerprint. Raises ModelError."""
+        """Fingerprint of the judge. Raises ModelError."""
         if isinstance(self.format, ScalarFormat):
             return scalar_fingerprint(self.config, self.format, self.model)
         return fingerprint(self.config, self.format, self.wrapper, self.model)
 
     @property
     def scale(self) -> tuple[float, float] | None:
-        """The lowest and the highest rating; None for a scalar model's scores."""
+        """Lowest and highest rating. None for a scalar reward model."""
         if isinstance(self.format, ScalarFormat):
             return None
         return self.format.scale.low, self.format.scale.high
 
     @property
     def critiques(self) -> int:
-        """How many critiques of a response are asked for; a scalar model says one thing."""
+        """Return the number of critiques per response: always 1 for a scalar reward model."""
         return 1 if isinstance(self.format, ScalarFormat) else self.config.critiques
 
     @property
     def compares(self) -> bool:
-        """Whether the judge can break a tie of ratings by comparing; equal scores of a scalar model
-        stay equal when it does."""
+        """Whether the judge can break a tie of ratings by comparing responses.
+
+        A scalar reward model cannot: a comparison by equal scores is a tie again.
+        """
         return isinstance(self.format, JudgeFormat) and self.format.pairwise is not None
 
     @property
@@ -86,8 +88,10 @@ class JudgeSpec:
         return own.max_responses if isinstance(own, Group) else None
 
     def context(self, kind: str | None = None) -> dict[str, bool]:
-        """Return the context fields that the judge shows in a protocol, or in any, and whether an
-        input must bring each; `judge.criteria` brings its own."""
+        """Return the context fields that the judge shows, and whether an input must have each.
+
+        They are those of protocol `kind`, or of any protocol. `judge.criteria` fills one by itself.
+        """
         filled = {CRITERIA} if self.config.criteria else set()
         shown = self.format.context(kind).items()
         return {name: required and name not in filled for name, required in shown}
@@ -95,11 +99,10 @@ class JudgeSpec:
     def context_columns(
         self, columns: Mapping[str, str], kind: str | None = None
     ) -> tuple[ContextColumn, ...]:
-        """Return the context fields that the judge shows in a protocol, or in any, each with the
-        column that holds it.
+        """Return the context fields that the judge shows, with their columns.
 
-        columns: field to column, where a column has another name. ConfigError for a field that the
-        judge does not show.
+        They are those of protocol `kind`, or of any protocol. `columns` maps a field to its column
+        if the column has another name. Raises ConfigError for a field that the judge does not show.
         """
         fmt = self.format
         if unknown := sorted(set(columns) - set(fmt.context())):
@@ -113,16 +116,16 @@ class JudgeSpec:
         )
 
     def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
-        """Raise ConfigError, which names the key, where the judge cannot rank groups this way."""
+        """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
         most, compares, rates = self.max_group, self.compares, self.rates
         require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
-        """Return the judge that reads what the view, and the rules among equals, need.
+        """Return the spec with the readings turned on that the view and the tie-break rules need.
 
-        A rating right after the prompt is read beside each critique where it counts; an endpoint
-        that sends probabilities with the critique alone, hundreds of kB of them, sends them where
-        the expected rating counts.
+        The direct rating is read in addition to each critique if the view is `direct`. Some
+        endpoints send probabilities only with the whole critique, hundreds of kB. They are
+        requested only if the expected rating is needed.
         """
         wanted = (self.preferred or "auto") if view == "auto" else view
         expected = wanted == "expected" or (wanted == "auto" and use == "reward")
@@ -134,7 +137,7 @@ class JudgeSpec:
         return self.with_config(**changes) if changes else self
 
     def with_config(self, **changes: Any) -> JudgeSpec:
-        """Return the spec with other settings of its engine, which leave format and entry alone."""
+        """Return the spec with changed engine settings. Format and model entry stay as they are."""
         return replace(self, config=self.config.model_copy(update=changes))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,7 +145,11 @@ class JudgeSpec:
 
 
 def judge_spec(config: JudgeConfig) -> JudgeSpec:
-    """Resolve a judge's config. Raises FormatError and ConfigError for what cannot be."""
+    """Resolve a judge's config.
+
+    Raises FormatError for an invalid format. Raises ConfigError if `criteria` are set and the
+    format shows none, and if critique and thinking leave no tokens for the prompt.
+    """
     name, wrapper = format_and_wrapper(config)
     fmt = load_any_format(name)
     _require_shown(config, fmt)
@@ -158,12 +165,12 @@ def judge_spec(config: JudgeConfig) -> JudgeSpec:
 
 
 def spec_of(judge: JudgeConfig | JudgeSpec) -> JudgeSpec:
-    """Return a spec as it is, and that of a config. Raises as `judge_spec` does."""
+    """Return a spec as it is, or the spec of a config. Raises like `judge_spec`."""
     return judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
 
 
 def _require_shown(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat) -> None:
-    """Raise ConfigError for criteria that the format would not show."""
+    """Raise ConfigError if criteria are set and the format shows none."""
     if config.criteria and CRITERIA not in fmt.context():
         raise ConfigError(
             f"judge.criteria is {config.criteria}, and the judge's format {fmt.name} has no field "

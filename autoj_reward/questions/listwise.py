@@ -1,4 +1,4 @@
-"""Scoring a group in one judgement, in several orders so that no response gains by its place."""
+"""Listwise judging: one judgement scores a whole group, in several orders against position bias."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from autoj_reward.types import GROUP, Candidate, JudgeInput, Judgement
 
 @dataclass(frozen=True, slots=True)
 class Listwise:
-    """How good are the responses of a group beside each other? Asked in one round."""
+    """Question how good the responses of a group are, asked in one round."""
 
     candidates: tuple[Candidate, ...]
     scale: tuple[float, float]
-    """The lowest and the highest score of the judge's format."""
+    """Lowest and highest score of the judge's format."""
     max_responses: int
-    """Responses of one judgement. A larger group is judged in windows that overlap by a quarter."""
+    """Responses of one judgement at most. A larger group is judged in overlapping windows."""
     orders: int = 2
-    """Orders in which the group is judged. Each response stands early, midway and late in turn."""
+    """Number of orders that are judged. They move each response through early, middle and late
+    positions."""
     seed: int = 0
+    """Seed of the orders."""
 
     def inputs(self) -> list[JudgeInput]:
-        """Return what a judge is asked."""
+        """Return the judge inputs."""
         members = members_of(self.candidates)
         return [_input(members, shown) for shown in self._shown(members)]
 
     @property
     def most_inputs(self) -> int:
-        """Judge inputs at most."""
+        """Return the largest number of judge inputs."""
         return len(self.inputs())
 
     async def answer(self, ask: Ask) -> Ranking:
-        """Return the scores, as shares of the scale."""
+        """Return the scores as shares of the scale."""
         members = members_of(self.candidates)
         shown = self._shown(members)
         if not shown:
@@ -45,8 +47,10 @@ class Listwise:
         return _ranking(members, orders, answers)
 
     def _shown(self, members: Members) -> list[list[int]]:
-        """Return the texts of each judgement by number, in the order shown; none for copies of one
-        text."""
+        """Return the texts of each judgement by number, in the order shown.
+
+        Returns no judgement for a group of copies.
+        """
         base = members.shuffled(self.seed)
         if len(base) < 2:
             return []
@@ -74,7 +78,7 @@ def _input(members: Members, shown: Sequence[int]) -> JudgeInput:
 
 
 def _windows(order: list[int], size: int) -> list[list[int]]:
-    """Cut an order into windows of one size that share a quarter of it, or two, with the next."""
+    """Split an order into windows of equal size. Neighbours share a quarter, at least two."""
     if len(order) <= size:
         return [order]
     step = size - max(1, min(size - 1, max(2, size // 4)))

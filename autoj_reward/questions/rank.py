@@ -1,7 +1,7 @@
-"""Ranking a group: what every way of judging responses beside each other has in common.
+"""Ranking a group of responses: the answer, and the group's distinct members.
 
-`Listwise` scores a group in one judgement, `Tournament` by comparisons of two. Both are questions
-whose answer is a `Ranking`.
+Two questions rank a group. `Listwise` scores it in one judgement, and `Tournament` by comparisons
+of two responses. The answer of both is a `Ranking`.
 """
 
 from __future__ import annotations
@@ -17,54 +17,60 @@ from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Reading, U
 
 STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
 POSITION_CORRELATION = "position_correlation"
-"""Slots of a response's judgement beside its rating; see `Ranking.as_judgements`."""
+"""Names of the readings that `Ranking.as_judgements` adds to a rating."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One listwise judgement: the responses that it saw, as indices in the order shown, and the
-    score that it gave each, 0..1 of the scale; None where it gave none."""
+    """One listwise judgement."""
 
     shown: tuple[int, ...]
+    """Indices of the responses in the order shown."""
     scores: tuple[float | None, ...]
+    """Score of each, as a share of the scale (0 to 1); None if it has none."""
     forced: tuple[bool, ...]
-    """Which scores were read at a forced slot."""
+    """Whether each score was read at a forced slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairScore:
-    """One comparison: two responses by index, and the share that the first won, 0..1; None where
-    the comparison failed. A reference that is no response of the group has the index -1."""
+    """One comparison of two responses."""
 
     first: int
+    """Index of the first response; -1 for a reference answer."""
     second: int
+    """Index of the second response; -1 for a reference answer."""
     won: float | None
+    """Share of the comparison that the first response won, 0 to 1; None if it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What a group's responses are worth beside each other."""
+    """Scores of the responses of a group, with their evidence."""
 
     scores: tuple[float | None, ...]
-    """A number of 0..1 for each response, in order; None where it abstains. Listwise: the share of
-    the scale. By comparisons: the expected win rate against a random other response."""
+    """Score of each response in order, 0 to 1; None if the judge abstains on it. Listwise: a share
+    of the scale. By comparisons: the expected win rate against a random other response."""
     errors: tuple[float | None, ...]
-    """Standard errors of the scores; None where they are unknown."""
+    """Standard errors of the scores; None if unknown."""
     reasons: tuple[str, ...]
-    """Why a response has no score; empty where it has one."""
+    """Reason why a response has no score; empty if it has one."""
     judgements: tuple[Judgement, ...]
-    """Every judgement behind the scores, in the order in which they were asked for."""
+    """All judgements behind the scores, in the order of asking."""
     orders: tuple[Order, ...] = ()
-    """Of a listwise ranking the orders that were judged."""
+    """Orders that were judged; empty for comparisons."""
     matches: tuple[PairScore, ...] = ()
-    """Of a ranking by comparisons the comparisons that were held."""
+    """Comparisons that were made; empty for a listwise ranking."""
     critiques: tuple[str, ...] = field(default=(), repr=False)
-    """For each response the first text in which the judge wrote about it."""
+    """For each response the first critique that covers it."""
 
     @property
     def position_correlation(self) -> float | None:
-        """The correlation of score with position over all orders, -1..1: how much the judge goes by
-        the place. The mean score of each response is taken off first. None for one order."""
+        """Return the correlation of score and position over all orders, -1 to 1.
+
+        It measures the position bias. The score of each response in the ranking is subtracted
+        first. None for a single order.
+        """
         points = [
             (place / (len(order.shown) - 1) - 0.5, score - own)
             for order in self.orders
@@ -80,8 +86,7 @@ class Ranking:
 
     @property
     def spread(self) -> float | None:
-        """The mean over responses of the range of their scores over the orders, 0..1. None for one
-        order."""
+        """Return the mean range of a response's scores over the orders; None for one order."""
         found: dict[int, list[float]] = {}
         for order in self.orders:
             for i, score in zip(order.shown, order.scores, strict=True):
@@ -92,14 +97,14 @@ class Ranking:
 
     @property
     def usage(self) -> Usage:
-        """The cost of all judgements."""
+        """Return the total cost of all judgements."""
         return sum((judgement.usage for judgement in self.judgements), Usage())
 
     def _was_forced(self, order: Order, i: int) -> bool:
         return i in order.shown and order.forced[order.shown.index(i)]
 
     def record(self) -> dict[str, Any]:
-        """Return the scores and their evidence as JSON holds them, without the judgements."""
+        """Return scores and evidence as JSON values, without the judgements."""
         return {
             "scores": list(self.scores),
             "errors": list(self.errors),
@@ -113,10 +118,10 @@ class Ranking:
         }
 
     def as_judgements(self) -> list[Judgement]:
-        """Return a judgement for each response whose rating is its score, for what takes ratings.
+        """Return one judgement a response, whose rating is its score.
 
-        Beside the rating its readings have the score's standard error, and of the group the spread
-        over orders and the correlation with position. The cost of the group is shared out.
+        Further readings are the score's standard error, and the group's spread over orders and
+        position correlation. Each judgement carries an equal part of the group's cost.
         """
         count, cost = len(self.scores), self.usage
         flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
@@ -155,28 +160,29 @@ def _part(total: int, place: int, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The different responses of a group. Copies are judged once, and get the same score."""
+    """Distinct responses of a group. Copies are judged once and get the same score."""
 
     candidates: tuple[Candidate, ...]
-    """The first candidate of each text."""
+    """First candidate of each distinct text."""
     places: tuple[tuple[int, ...], ...]
-    """Of each text its places in the group."""
+    """Indices in the group of each distinct text."""
     count: int
+    """Number of candidates in the group, copies included."""
 
     @property
     def copies(self) -> list[int]:
-        """How often each text stands in the group."""
+        """Return how often each text occurs in the group."""
         return [len(own) for own in self.places]
 
     def spread_out(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the value of each member of the group, from those of the different texts."""
+        """Return one value a candidate from one value a distinct text."""
         found = dict[int, Any]()
         for own, value in zip(self.places, values, strict=True):
             found |= dict.fromkeys(own, value)
         return tuple(found[n] for n in range(self.count))
 
     def shuffled(self, seed: int) -> list[int]:
-        """Return the texts' numbers in an order that the group's texts and the seed decide."""
+        """Return the texts' numbers in a random order that the texts and the seed determine."""
         texts = (own.response for own in self.candidates)
         order = list(range(len(self.candidates)))
         random.Random("\0".join([str(seed), self.candidates[0].query, *texts])).shuffle(order)
@@ -184,8 +190,10 @@ class Members:
 
 
 def members_of(candidates: Sequence[Candidate]) -> Members:
-    """Return the different responses of a group. InputError for a group of one, and for one whose
-    responses answer different queries or have different contexts."""
+    """Return the distinct responses of a group.
+
+    Raises InputError for a group of one, and for responses to different queries or contexts.
+    """
     if len(candidates) < 2:
         raise InputError(
             f"a group of {len(candidates)}: responses are judged beside each other, so give two or "
@@ -205,6 +213,6 @@ def members_of(candidates: Sequence[Candidate]) -> Members:
 
 
 def all_alike(members: Members) -> Ranking:
-    """Return the ranking of a group whose responses are all the same text: nobody need be asked."""
+    """Return the ranking of a group of copies, which needs no judgement."""
     n = members.count
     return Ranking((0.5,) * n, (0.0,) * n, ("",) * n, ())

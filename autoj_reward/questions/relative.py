@@ -1,4 +1,4 @@
-"""From a config block to the question that ranks a group."""
+"""Questions that rank a group, made from their config block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import Candidate
 
 ORDERS = 2
-"""Orders of a listwise judgement unless the config names a number."""
+"""Default number of orders of a listwise judgement."""
 
 
 def rank_question(
@@ -21,7 +21,7 @@ def rank_question(
     scale: tuple[float, float] | None,
     tie: float | None,
 ) -> Listwise | Tournament:
-    """Return the question that ranks a group. The judge has passed `require_relative`."""
+    """Return the question that ranks a group. The judge must have passed `require_relative`."""
     own = tuple(candidates)
     if how.by == "listwise":
         assert max_group is not None and scale is not None

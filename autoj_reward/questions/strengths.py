@@ -1,8 +1,7 @@
-"""Fits of what responses are worth: Bradley-Terry strengths from comparisons, and scores from
-several judgements that differ in severity.
+"""Fits for groups: Bradley-Terry strengths from comparisons, and scores from several judgements.
 
-Groups are small, so both solve their equations directly, without numpy: a trainer's client has
-none.
+They are written without numpy, which a trainer's client does not install. Groups are small, so
+solving the equations directly is fast enough.
 """
 
 from __future__ import annotations
@@ -17,29 +16,31 @@ fit finite where a response wins or loses all of its comparisons."""
 STEPS = 50
 TOLERANCE = 1e-9
 RIDGE = 1e-9
-"""Keeps equations solvable where judgements share no response."""
+"""Added to the diagonal, so that the equations can be solved if judgements share no response."""
 
 Matrix = list[list[float]]
 Win = tuple[int, int, float]
-"""Two responses by index, and the share of their comparison that the first won, 0..1."""
+"""Two responses by index, and the share of their comparison that the first won, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strengths:
-    """Bradley-Terry strengths, in logits, and their covariance."""
+    """Bradley-Terry strengths and their covariance."""
 
     values: tuple[float, ...]
+    """Strength of each response, in logits."""
     covariance: Matrix
+    """Covariance of the strengths, count by count."""
 
     def difference(self, i: int, j: int) -> tuple[float, float]:
-        """Return how much stronger `i` is than `j`, and the standard error of that."""
+        """Return strength `i` minus strength `j`, and its standard error."""
         c = self.covariance
         variance = c[i][i] + c[j][j] - 2 * c[i][j]
         return self.values[i] - self.values[j], math.sqrt(max(0.0, variance))
 
 
 def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
-    """Fit strengths of `count` responses to fractional wins, by Newton's method.
+    """Fit the strengths of `count` responses to fractional wins by Newton's method.
 
     The log-posterior is the sum of w log s(d) + (1 - w) log s(-d) over all wins, with s the
     logistic function and d the difference of strengths, less PRIOR / 2 times each strength squared.
@@ -70,10 +71,10 @@ def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
 def win_rates(
     strengths: Strengths, copies: Sequence[int], compared: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return the expected win rate of each compared response against a random other response of
-    the group, 0..1, with its standard error (delta method).
+    """Return win rates and their standard errors (delta method) of the compared responses.
 
-    copies: how often each response stands in the group; a copy of itself is beaten half the time.
+    A win rate is expected against a random other response of the group, 0 to 1. copies: how often
+    each response occurs in the group. A response wins half the time against its own copy.
     """
     values, found = strengths.values, {}
     total = sum(copies[i] for i in compared)
@@ -96,12 +97,12 @@ def win_rates(
 def join_scores(
     judged: Sequence[Mapping[int, float]],
 ) -> dict[int, tuple[float, float | None]]:
-    """Join scores of overlapping judgements, each as severe as it is, by least squares.
+    """Join the scores of overlapping judgements that differ in severity, by least squares.
 
-    judged: of each judgement the score of each response that it saw. A score is taken as the sum of
-    the response's worth and the judgement's severity; severities add up to 0. Where every judgement
-    saw every response, a worth is the mean of its scores. Returns worths with their standard
-    errors, from the pooled residual; None where nothing is left to estimate it from.
+    judged: for each judgement the scores by response. The model is score = worth of the response +
+    severity of the judgement, where severities add up to 0. If every judgement saw every response,
+    a worth is the mean of its scores. Returns worths with standard errors from the pooled residual;
+    an error is None without residual degrees of freedom.
     """
     seen: dict[int, list[int]] = {}
     for number, scores in enumerate(judged):
@@ -143,8 +144,10 @@ def _diagonal(count: int, value: float) -> Matrix:
 
 
 def invert(matrix: Matrix) -> Matrix:
-    """Invert a matrix by Gauss-Jordan elimination with pivoting. ZeroDivisionError if it is
-    singular."""
+    """Invert a matrix by Gauss-Jordan elimination with pivoting.
+
+    Raises ZeroDivisionError if it is singular.
+    """
     count = len(matrix)
     rows = [[*row, *unit] for row, unit in zip(matrix, _diagonal(count, 1.0), strict=True)]
     for n in range(count):

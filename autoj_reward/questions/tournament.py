@@ -1,4 +1,4 @@
-"""Ranking a group by comparisons of two: who meets whom, and what their results are worth."""
+"""Ranking by comparisons: schedules of pairs, and win rates from a Bradley-Terry fit."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Verdict
 Schedule = Literal["all", "circular", "pivot", "swiss"]
 WON = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5, Verdict.SECOND: 0.0}
 SEPARATE = 2.0
-"""Standard errors between neighbours at which a Swiss tournament takes them for told apart."""
+"""Standard errors by which neighbours must differ for a Swiss tournament to stop."""
 REFERENCE = "reference"
 Pairing = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Tournament:
-    """Which responses of a group win against the others?"""
+    """Question which responses of a group win against the others."""
 
     candidates: tuple[Candidate, ...]
     schedule: Schedule = "circular"
-    """`all` pairs; `circular`: each meets its next `neighbours` in a seeded circle; `pivot`: each
-    meets one; `swiss`: `rounds` in which neighbours of the current ranking meet."""
+    """Pairs that are compared; this and the next three fields are as in `RelativeConfig`."""
     neighbours: int = 4
     rounds: int = 5
     pivot: Literal["best", "reference"] = "best"
-    """The group's best by a first rating, or the row's reference answer."""
     both: bool = True
-    """Judge both orders of each pair. False: one order, in which each response stands first as
-    often as second."""
+    """Whether both orders of each pair are judged. If not, each response is first about as often as
+    second."""
     tie: float | None = None
-    """As for `Compare`."""
+    """If set, responses are compared by their ratings; see `Compare`."""
     seed: int = 0
+    """Seed of the circle and of the first round."""
 
     @property
     def most_inputs(self) -> int:
-        """Judge inputs at most."""
+        """Return the largest number of judge inputs."""
         count = len(self.candidates)
         pairs = {
             "all": count * (count - 1) // 2,
@@ -56,7 +55,7 @@ class Tournament:
         return (1 + self.both) * pairs[self.schedule]
 
     async def answer(self, ask: Ask) -> Ranking:
-        """Return the win rates. InputError where the pivot is a reference that is not there."""
+        """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
         members = members_of(self.candidates)
         own = _Held(self, _without_reference(members) if self._by_reference else members)
         if len(members.candidates) < 2:
@@ -75,10 +74,10 @@ class Tournament:
 
 
 def share_won(comparison: Comparison) -> float | None:
-    """Return the share of a comparison that its first response won, 0..1; None if it failed.
+    """Return the share of a comparison that its first response won, 0 to 1; None if it failed.
 
-    The probability of the labels at the verdict counts where the engine tells it, else the verdict;
-    a tie counts half. Both orders count alike, so what a judge gives to a place cancels out.
+    It is the probability of the label at the verdict if the engine gives one, else the verdict. A
+    tie counts half. Both orders have equal weight, so that position bias cancels out.
     """
     if comparison.verdict is Verdict.FAILED:
         return None
@@ -96,7 +95,7 @@ def _share(order: Judgement) -> float | None:
 
 
 class _Held:
-    """The comparisons of a group so far. Responses go by the number of their text."""
+    """Comparisons of a group so far. Responses are named by the number of their distinct text."""
 
     def __init__(self, how: Tournament, members: Members) -> None:
         self.how, self.members = how, members
@@ -107,8 +106,7 @@ class _Held:
         self.judgements: list[Judgement] = []
 
     async def hold(self, pairs: Sequence[Pairing], ask: Ask) -> None:
-        """Compare pairs in one round. The first of a pair is shown first where one order is
-        judged."""
+        """Compare pairs in one round. With a single order, the first of a pair is shown first."""
         questions = [
             Compare(Pair.of(self.texts[i], self.texts[j]), self.how.both, self.how.tie)
             for i, j in pairs
@@ -160,8 +158,10 @@ class _Held:
 
 
 def _fixed_pairs(how: Tournament, members: Members) -> Iterator[Pairing]:
-    """Yield the pairs of a schedule that no result changes. Each response stands first about as
-    often as second."""
+    """Yield the pairs of a schedule that does not depend on results.
+
+    Each response is first about as often as second.
+    """
     order = members.shuffled(how.seed)
     count = len(order)
     if how.schedule == "all" or 2 * how.neighbours >= count - 1:
@@ -197,8 +197,11 @@ def _first_rating(judgement: Judgement) -> float:
 
 
 async def _play_swiss(own: _Held, ask: Ask) -> None:
-    """Let neighbours of the current ranking meet, until all are told apart, the rounds are over or
-    everybody has met."""
+    """Compare neighbours in the current ranking, round by round.
+
+    Stops when all neighbours differ by SEPARATE standard errors, when the rounds are used up, or
+    when all pairs were compared.
+    """
     order, met = own.members.shuffled(own.how.seed), set[frozenset[int]]()
     began = [0] * len(order)
     for _ in range(own.how.rounds):
@@ -217,7 +220,7 @@ async def _play_swiss(own: _Held, ask: Ask) -> None:
 
 
 def _neighbours(order: Sequence[int], met: set[frozenset[int]]) -> Iterator[Pairing]:
-    """Yield pairs of responses that have not met, each with the nearest one below it."""
+    """Yield pairs that were not compared yet, each response with the nearest one below it."""
     free = list(order)
     while free:
         i = free.pop(0)
@@ -228,7 +231,7 @@ def _neighbours(order: Sequence[int], met: set[frozenset[int]]) -> Iterator[Pair
 
 
 def _without_reference(members: Members) -> Members:
-    """The judge sees the reference as a response here, so it is not shown beside the responses."""
+    """Return the members without the reference in their context. It is a response here."""
     found = context_of(members.candidates[0].context)
     known = {name: text for name, text in found.items() if name != REFERENCE}
     context = Context(known, found.turns)

@@ -1,4 +1,4 @@
-"""Groups of a step, each judged together."""
+"""Relative rewards: the groups of a training step, each judged together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MIXED = "its group has responses to other queries"
 async def rate_groups(
     client: RewardClient, how: RelativeConfig, candidates: Sequence[Candidate]
 ) -> list[Judgement]:
-    """Return a judgement for each candidate, in order, whose rating is its score in its group.
+    """Return one judgement a candidate, in order, whose rating is its score in its group.
 
-    Groups are judged at the same time. A candidate without a second usable one in its group
-    abstains, and so does one whose group holds other queries or contexts.
+    Groups are judged concurrently. A candidate abstains if no other response of its group can be
+    judged, or if its group holds responses to other queries or contexts.
     """
     groups: dict[GroupKey, list[int]] = {}
     for place, candidate in enumerate(candidates):

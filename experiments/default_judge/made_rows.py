@@ -1,17 +1,18 @@
-"""Training rows that are made with models: critiques in the judge's own words, and groups with a
-weak policy's responses. The journal beside each output makes the same command go on after a kill.
+"""Training rows made with models: critiques by the judge itself, and groups with a weak policy.
 
-Critiques. A judge that learned its rating slot behind another's critiques reads more out of them
-than its own contain. `write_critiques` samples the judge on its training rows, keeps of each row
-the critique that ended well and came nearest to the reference rating, and writes it with the
-reference as its rating: training rows in the published form. Rows held out, and queries of
-`data.exclude`, are never asked.
+Both keep a journal next to their output, so the same command resumes after a kill.
 
-Groups. Outputs of good systems do not show what a small policy does wrong. `write_groups` samples
-the policy on two kinds of queries and writes groups of responses with scores, as `groups.files` of
-a judge's training reads them. On made questions, which a program checks, a group is the policy's
-responses ordered by their checks; on training instructions of the graded outputs, one response of
-the policy below outputs of the systems.
+Critiques. A judge that learned to rate after other models' critiques relies on details that its own
+critiques lack. `write_critiques` samples the judge on its training rows. Of each row it keeps the
+critique that ended well and came nearest to the reference rating. It writes the critique with the
+reference as its rating. The result is training rows in the published form. Held-out rows and
+queries of `data.exclude` are never used.
+
+Groups. Outputs of good systems do not show the faults of a small policy. `write_groups` samples the
+policy on two kinds of queries and writes groups of responses with scores, as `groups.files` of a
+judge's training reads them. On made questions, which a program checks, a group holds the policy's
+responses, ordered by their checks. On training instructions of the graded outputs, a group holds
+outputs of the systems, and below them one response of the policy.
 """
 
 from __future__ import annotations
@@ -51,18 +52,23 @@ from experiments.compare.outputs import sampled_responses
 
 
 class OwnCritiquesConfig(Block):
-    """samples: critiques a row. tolerance: how far a critique's own rating may be from the
-    reference, in ratings. output: the file of them."""
+    """Settings for sampling the judge's own critiques: the stage `critiques`."""
 
     output: Path
+    """File of the training rows."""
     judge: JudgeConfig
+    """Judge that writes the critiques."""
     samples: int = Field(2, ge=1, le=64)
+    """Number of critiques for each row."""
     tolerance: float = Field(2.0, ge=0)
+    """Largest difference between a critique's own rating and the reference, in rating points."""
 
 
 async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
-    """Ask the judge, choose, and write a row of the published form for each that had a usable one.
-    Return what was written in words."""
+    """Sample critiques and write a training row for each rated row with a usable one.
+
+    Returns the number of rows written, as text.
+    """
     fmt = load_format(format_and_wrapper(config.judge)[0])
     rows = trainable_rows(data, fmt)
     items = [
@@ -84,7 +90,7 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
 
 
 def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
-    """Return the rated rows that may be trained on."""
+    """Return the rated rows that may be trained on: not held out, and of no excluded query."""
     measured = excluded_queries(data, fmt)
     return [
         row
@@ -97,7 +103,10 @@ def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
 def choose_critique(
     row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
 ) -> dict[str, Any] | None:
-    """Return the training row of the critique nearest to the reference; None if none is usable."""
+    """Return the training row with the critique nearest to the reference.
+
+    None if none is usable.
+    """
     prompt = render(JudgeInput("single", row.query, (row.response,)), fmt)[-1].text
     usable = []
     for judgement in judgements:
@@ -118,27 +127,33 @@ def choose_critique(
 
 
 LOWEST = -4.0
-"""The score of a response that fails every check; one that passes all has 0."""
+"""Score of a response that fails every check. One that passes all scores 0."""
 LEAST = 0.2
-"""The best grade of a group less its worst, at least."""
+"""Minimum difference between a group's best and worst grade."""
 
 
 class PolicyGroupsConfig(Block):
-    """questions: file of made questions with their checks. instructions: graded ones, drawn.
-    size: responses of a group. output: the file of groups."""
+    """Settings for making groups with a policy's responses: the stage `groups`."""
 
     output: Path
+    """File of the groups."""
     policy: PolicyConfig
+    """Policy that is sampled."""
     questions: str
+    """File of made questions with their checks."""
     instructions: int = Field(120, ge=0)
+    """Number of graded instructions that are drawn."""
     size: int = Field(4, ge=2)
+    """Number of responses in a group."""
     seed: int = 0
+    """Seed of the draws."""
 
 
 def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
-    """Return a group of the policy's responses to one question; None where they are graded alike.
+    """Return a group of the policy's responses to a question. None if their grades are too close.
 
-    Of the different responses it has the worst, the best and between them evenly.
+    Duplicates are dropped. The group has the worst response, the best one and evenly spaced ones
+    between.
     """
     graded = sorted((grade_response(text, row.checks), text) for text in set(sampled.responses))
     if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
@@ -154,7 +169,10 @@ def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] 
 def group_below(
     row: Graded, sampled: Sampled, size: int, rng: random.Random
 ) -> dict[str, Any] | None:
-    """Systems' outputs and a response of the policy that is below all of them; None without."""
+    """Return a group of systems' outputs with a lower-scored response of the policy.
+
+    None if the policy gave no text or there are too few outputs.
+    """
     weak = next((text for text in sampled.responses if text.strip()), None)
     usable = [output for output in row.outputs if output.text.strip()]
     if weak is None or len(usable) < size - 1:
@@ -169,8 +187,10 @@ def group_below(
 
 
 async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
-    """Sample the policy, make the groups of all queries, and write them. Return what was written in
-    words."""
+    """Sample the policy, and write the groups of all queries.
+
+    Returns the number of groups, as text.
+    """
     rng = random.Random(config.seed)
     made = read_checkable(config.questions).rows
     graded = _training(data) if config.instructions else []
@@ -186,7 +206,7 @@ async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
 
 
 def _training(data: JudgeData) -> list[Graded]:
-    """The graded instructions that may be trained on."""
+    """Return the graded instructions that may be trained on."""
     if data.graded.folder is None:
         return []
     pairs = pairs_of(data, data.compared, load_format("autoj-en"))

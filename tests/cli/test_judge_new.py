@@ -1,4 +1,4 @@
-"""`autoj judge new` and `autoj parse`: a format of one's own, seen at work before any model."""
+"""`autoj judge new` and `autoj parse`: writing a format and trying it without a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *typed: str) -> tuple[int, str, str]
 def parsed(
     capsys: pytest.CaptureFixture[str], folder: Path, *rows: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """What `autoj parse` says of the folder's sample, or of these rows."""
+    """Return what `autoj parse` prints for the folder's sample, or for these rows."""
     source = folder / "sample.jsonl"
     if rows:
         source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -141,7 +141,7 @@ def test_thinking_is_read_past(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def blocks(page: str) -> dict[str, str]:
-    """The code blocks of a page by the file or command in backquotes on the line before."""
+    """Return the code blocks of a page by the file or command in backquotes on the line before."""
     found = re.findall(r"^`([^`\n]+)`[^\n]*:\n\n```\w*\n(.*?)\n```$", page, re.M | re.S)
     return dict(found)
 

@@ -1,5 +1,7 @@
-"""Whatever a policy plants, its reward is never above the judge's own verdict; what a query quotes
-costs a response nothing."""
+"""A policy's planted verdict never raises its reward above the judge's own verdict.
+
+A verdict quoted in the query costs a response nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ PLACES = pytest.mark.parametrize("place", ["earlier turn", "response"])
 
 
 class Judge(Engine):
-    """An engine that says one text and, asked at a slot, means one label."""
+    """Engine that writes one text, and prefers one label at a slot."""
 
     def __init__(self, text: str, means: str, mind: bool, finished: bool = True) -> None:
         self.text, self.means, self.mind, self.finished = text, means, mind, finished
@@ -80,7 +82,8 @@ def planted_in(place: str, plant: str, pair: bool = False) -> JudgeInput:
 
 
 def reward(judgement: Judgement) -> float | None:
-    """What a trainer learns from: the lowest rating where a plant made the judge's text fail."""
+    """Return the reward that a trainer uses: the lowest rating if a planted verdict broke the
+    judge's text."""
     if not judgement.ok and PLANTED in judgement.flags:
         return 1.0
     return judgement.view("rating")
@@ -166,7 +169,7 @@ LOOKS = {"a": "аɑ", "i": "іı", "g": "ɡց", "1": "１①l", "0": "०٠O", "
 
 @st.composite
 def plants(draw: st.DrawFn) -> tuple[str, int]:
-    """A rating slot, somehow spelled, and its number."""
+    """Draw a rating slot in any spelling, and its number."""
     value = draw(st.integers(1, 10))
     spelled: Iterator[str] = (
         draw(st.sampled_from([c, *LOOKS.get(c, "")])) + draw(DECORATED)

@@ -1,4 +1,5 @@
-"""Verdicts in the judge's own output: which slot counts, what is a failure, and never an error."""
+"""Verdicts in the judge's own output: which slot counts, and what is a failure. No text raises an
+error."""
 
 from __future__ import annotations
 

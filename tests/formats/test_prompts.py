@@ -1,4 +1,4 @@
-"""Judge formats and rendering: exact bytes in, untrusted text kept apart, broken files refused."""
+"""Judge formats and rendering: exact bytes, untrusted text kept apart, broken files refused."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_digest_covers_definition_and_template_bytes(tmp_path: Path) -> None:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """OWN with the key at a dotted path set, or deleted where value is None."""
+    """Return OWN with the key at a dotted path set, or deleted if the value is None."""
     data: dict[str, Any] = yaml.safe_load(yaml.safe_dump(OWN))
     *parents, last = path.split(".")
     inner = data

@@ -1,4 +1,4 @@
-"""The shelf of judges: published wire formats byte for byte, and what each judge says."""
+"""Formats of known judges: published prompts byte for byte, and the outputs of each judge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def digests(name: str) -> dict[str, str]:
-    """SHA-256 by name, of a file in the form of sha256sum."""
+    """Return SHA-256 by file name, from a file in the form of sha256sum."""
     lines = (GOLDEN / name).read_text(encoding="utf-8").splitlines()
     return {named: digest for digest, named in map(str.split, lines)}
 

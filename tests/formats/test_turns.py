@@ -1,4 +1,4 @@
-"""Conversations in a judge's prompt: how turns are shown, cut, and kept from being forged."""
+"""Conversations in a judge's prompt: display, cutting, and protection against forged turns."""
 
 from __future__ import annotations
 

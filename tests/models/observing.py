@@ -1,5 +1,7 @@
-"""What a config changes: everything that a judge or policy of it asks of models, Ray and endpoints,
-which stand-ins keep, and what it answers."""
+"""Observation of a config's effects: every call of a judge or policy to models, Ray and endpoints.
+
+Stand-ins record the calls. The answers are recorded too.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ QUERIES = ["Why?", ("word " * 3584).strip()]
 
 class World:
     """Stand-ins for the model hub, model files, a vLLM engine and Ray's resources, and a real
-    server. met: what each was asked for, in order."""
+    server.
+
+    `met` lists what each was asked for, in order.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.met: list[Any] = []
@@ -115,7 +120,8 @@ class World:
         return SimpleNamespace(outputs=outputs, num_cached_tokens=0)
 
     def _answer(self, path: str, body: dict[str, Any]) -> Answer:
-        """As vLLM's server: it goes on with an assistant's message, and tells log-probabilities."""
+        """Answer like vLLM's server: continue an assistant's message, and return
+        log-probabilities."""
         if "prompt" in body:
             return completion(TEXT, {str(digit): -3.0 for digit in range(10)})
         top = [{"token": "7", "logprob": -0.1}]
@@ -126,7 +132,8 @@ class World:
         return 200, {"choices": [choice], "usage": {"prompt_tokens": size}}, {}
 
     def _requests(self) -> list[Any]:
-        """What the server was sent, and with which key; what runs at once in no order."""
+        """Return what the server was sent, and with which key. The list is sorted, as requests run
+        at once."""
         sent = [
             (path, sorted(body.items(), key=repr), headers.get("Authorization"))
             for path, body, headers in self.endpoint.requests
@@ -135,7 +142,7 @@ class World:
         return sorted(sent, key=repr)
 
     def seen(self, config: JudgeConfig | PolicyConfig, by_service: bool = False) -> list[Any]:
-        """What a config changes; the error in its place where it is refused."""
+        """Return the effects of a config, or the error if it is refused."""
         self.met.clear()
         try:
             if isinstance(config, PolicyConfig):
@@ -188,8 +195,11 @@ class World:
 
 
 def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
-    """How it is asked: in flight, until when, for how many critiques now and at most, which columns
-    must be there, and the middle of its scale."""
+    """Return how a client asks this judge.
+
+    These are limits in flight, deadline, critiques now and at most, required columns, and the
+    middle of the scale.
+    """
     backend: Any = SimpleNamespace(judge="j", replicas=1)
     client = client_of(judge_spec(config), backend, max_ongoing(config, 0))
     service = ServiceConfig(address="http://127.0.0.1:1") if by_service else None
@@ -205,7 +215,7 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
 
 
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
-    """The replicas that it asks Ray for, and the arguments of vLLM in each."""
+    """Return the replicas that the config asks Ray for, and the arguments of vLLM in each."""
     cluster = Cluster()
     count, gpus = cluster.replicas(config, config.serve), cluster._gpus_each(config, config.serve)
     found = deployment_of(object, "judge", config, count, gpus)
@@ -217,7 +227,7 @@ def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
 
 
 def thinking_format(folder: Path) -> Path:
-    """Auto-J's format, for a judge that thinks before it speaks."""
+    """Write Auto-J's format for a judge that thinks before it answers."""
     shutil.copytree(FORMATS / "autoj-en", folder / "thinks")
     with (folder / "thinks" / "format.yaml").open("a", encoding="utf-8") as file:
         file.write("thinking: {open: <think>, close: </think>}\n")

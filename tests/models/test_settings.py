@@ -1,4 +1,4 @@
-"""What `auto` means on a device, and what the device is asked for it."""
+"""Values of `auto` on a device, and the queries that find the device."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_engine_runs_its_model_in_its_own_process(
 
 
 class Nvml(SimpleNamespace):
-    """pynvml with two GPUs."""
+    """Stand-in for pynvml with two GPUs."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

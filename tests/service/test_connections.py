@@ -1,4 +1,5 @@
-"""The edge's connections: none is refused, and none holds up the others."""
+"""Connection limits of the HTTP server: every new connection is accepted, and none blocks
+others."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ HEAD = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
 
 
 class _Plain(Watched, H11Protocol):
-    """As where nothing but uvicorn is installed."""
+    """The protocol of an installation with uvicorn's own parser alone."""
 
 
 @pytest.fixture(params=["httptools", "h11"], autouse=True)
@@ -60,7 +61,7 @@ def connected(stack: ExitStack, address: str) -> socket.socket:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the other side has ended it."""
+    """Return whether the other side has closed the connection."""
     try:
         return connection.recv(4096) == b""
     except ConnectionResetError:
@@ -68,7 +69,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 def answered(connection: socket.socket) -> bool:
-    """Whether a request on it is answered; its answer may come in parts."""
+    """Return whether a request on the connection is answered. The answer may come in parts."""
     connection.sendall(WHOLE)
     said = b""
     while not said.endswith(b"}"):

@@ -1,4 +1,4 @@
-"""A reference and a rubric through every route of the service, and from a client of it."""
+"""References and rubrics through every route of the service, and from its client."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_pairs_and_groups(app: Service) -> None:
 
 
 class Echo(Stub):
-    """Tells the context that it is given."""
+    """Backend whose critiques are the context that it was given."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
@@ -103,7 +103,7 @@ def test_the_context_crosses_the_wire_whole() -> None:
 
 
 def test_an_input_without_context_is_sent_as_before() -> None:
-    """A service of before there was any refuses what it does not know."""
+    """Services from before contexts existed refuse unknown fields."""
     sent: list[bytes] = []
 
     async def keep(request: web.BaseRequest) -> web.Response:
@@ -134,7 +134,7 @@ TALK: list[dict[str, Any]] = [
 
 
 class Told(Stub):
-    """Tells the turns that it is given, or the query."""
+    """Backend whose critiques are the turns that it was given, or the query."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):

@@ -1,5 +1,7 @@
-"""What schemathesis draws from the OpenAPI page: what it allows is answered as it says, what it
-forbids is refused, and nothing is a server error."""
+"""Requests drawn by schemathesis from the OpenAPI document.
+
+Valid ones are answered as the document says, invalid ones are refused, and none is a server error.
+"""
 
 from __future__ import annotations
 

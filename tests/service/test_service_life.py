@@ -45,7 +45,7 @@ def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Pat
 
 @contextmanager
 def running(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
-    """(process, address, log) of a service that is ready; killed at the end if it still runs."""
+    """Yield (process, address, log) of a ready service; kill it at the end if it still runs."""
     log = config.with_name("log")
     environment = {k: v for k, v in os.environ.items() if k != "AUTOJ_TOKEN"}
     with open(log, "wb") as file:
@@ -80,7 +80,7 @@ def score(address: str, response: str = "a") -> dict[str, Any]:
 
 
 def lines(log: Path, message: str) -> list[dict[str, Any]]:
-    """The log lines with a message; the first line of the log is for people."""
+    """Return the JSON log lines with a message. The first line of the log is plain text."""
     found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     return [line for line in found if message in line["message"]]
 

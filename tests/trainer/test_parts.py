@@ -1,4 +1,4 @@
-"""Rewards of several parts: what each counts, who is left out, and what every trainer is told."""
+"""Rewards of several parts: their weights, abstaining parts, and the errors of a config."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SLOW = [Candidate("Why?", "slow")]
 
 
 def brief(candidate: Candidate) -> float | None:
-    """Does not apply to `fair`, fails on `bug`, and has no number for a few."""
+    """Return 1 for most responses: None for `fair`, an exception on `bug`, odd values for a few."""
     said: dict[str, Any] = {
         "fair": None,
         "words": "ten",
@@ -59,7 +59,7 @@ async def endless(candidate: Candidate) -> float:
 
 
 class OddError(BaseException):
-    """No Exception, as those that end a process."""
+    """An exception that is no Exception, as those that end a process."""
 
 
 RAISED: dict[str, type[BaseException]] = {
@@ -301,7 +301,7 @@ def test_the_wait_for_a_thread_is_not_in_the_deadline() -> None:
 
 
 def test_hung_calls_give_their_threads_up() -> None:
-    """More of them than run at a time, and the others are answered nevertheless."""
+    """More calls hang than may run at a time; the others are still answered."""
     hanging = [f"hang {n}" for n in range(2 * MAX_THREADS)]
     found = rewards(made({"rule": function("hung")}), *hanging, *map(str, range(8)))
     assert [own.parts["rule"] for own in found] == [None] * len(hanging) + [1.0] * 8

@@ -1,4 +1,4 @@
-"""Several processes of one training: what they agree on, and what one of them says for all."""
+"""Several processes of one training: the views that they agree on, and what rank 0 logs."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
 
 
 class Ranked(Dialect):
-    """An endpoint that tells log-probabilities of all models but `untold`.
+    """Endpoint that gives log-probabilities for every model except `untold`.
 
-    late: whether it tells none in the first answer of all.
+    late: whether its very first answer lacks them.
     """
 
     def __init__(self, late: bool) -> None:
@@ -110,8 +110,7 @@ def endpoints() -> Iterator[list[Ranked]]:
 
 
 def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_path: Path) -> None:
-    """Left to itself the second rank would take ratings for rewards where the first takes expected
-    ratings, as the answer to its first request tells it."""
+    """Without rank 0, the second rank would use ratings where the first uses expected ratings."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", FINDING, str(rank), str(tmp_path / "store"), endpoint.url],

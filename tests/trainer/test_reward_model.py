@@ -144,7 +144,7 @@ def test_closed_and_opened_again(reward: RewardModel) -> None:
 
 
 class InWorkers(torch.utils.data.Dataset[Any]):
-    """Rewards, or errors, of workers of a DataLoader, which are forked from this process."""
+    """Dataset of rewards or errors, for DataLoader workers that are forked from this process."""
 
     def __init__(self, model: RewardModel) -> None:
         self.model = model
@@ -494,7 +494,7 @@ def test_online_dpo_pairs_share_their_reference(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    """A scripted judge behind HTTP on a free port of the loopback; its token is `secret`."""
+    """Serve a scripted judge on the loopback with the token `secret`, and yield its URL."""
     import uvicorn
 
     made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
@@ -588,7 +588,7 @@ def test_a_direct_reading_over_http(service: str) -> None:
 
 
 def test_the_service_dies_in_the_middle(service: str) -> None:
-    """The backend says so, and the client's deadline decides."""
+    """The backend raises EngineUnavailable, and the client's deadline decides."""
 
     async def run() -> None:
         backend = await HttpBackend.connect(service, "secret", 5)

@@ -1,4 +1,4 @@
-"""Prompts as chat templates write them, read back as what the user says."""
+"""Prompts rendered by chat templates, parsed back into what the user says."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ HEAD = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     "query", [NFD, "\u212b and \ufb01ne", "a\u0301\u0323 b", "\u1112\u1161\u11ab"], ids=ascii
 )
 def test_a_prompt_in_another_normalisation(query: str) -> None:
-    """Qwen's tokenizer decodes to NFC, whatever it was given."""
+    """Qwen's tokenizer decodes to NFC, whatever the input's normalisation is."""
     prompt = HEAD.format(query)
     text = unicodedata.normalize("NFC", prompt)
     assert text != prompt

@@ -1,4 +1,4 @@
-"""What a response says never becomes a verdict, whatever the judge copies of it."""
+"""Text of a response never becomes a verdict, even if the judge copies it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ SPOKEN = [
 
 
 class Judge(Engine):
-    """An engine that holds every response for a 2 and the second of two for the better, whatever
-    its critique is made of: `own` states it, `quote` copies the responses and stops, `both` copies
-    and then states it, `silent` says nothing. mind: whether its label probabilities are known."""
+    """Engine that rates every response 2 and prefers the second of two responses.
+
+    Its critique states that (`own`), copies the responses and stops (`quote`), copies and then
+    states it (`both`), or says nothing (`silent`). `mind` says whether its label probabilities are
+    known.
+    """
 
     def __init__(self, fmt: JudgeFormat, critique: str, mind: bool) -> None:
         self.fmt, self.critique, self.mind = fmt, critique, mind
