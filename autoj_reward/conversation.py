@@ -24,7 +24,7 @@ FOLLOWS = {
 """Roles that may follow each role. The empty string is the start of the conversation."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """Pattern of the name of a context field."""
-OWN = re.compile("query|response(_[0-9]+)?")
+OWN = re.compile("query|responses|response(_[0-9]+)?")
 """Names of a judge input's own texts. No context field may use them."""
 
 

@@ -37,8 +37,8 @@ class Outcome(StrEnum):
     """A selection with a token budget dropped the candidate before its critique was written."""
 
 
-SINGLE, PAIRWISE = "single", "pairwise"
-"""Protocols of a generative judge's format: rate one response, or compare two."""
+SINGLE, PAIRWISE, GROUP = "single", "pairwise", "group"
+"""Protocols of a generative judge's format: rate one response, compare two, or score a group."""
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slot names: the rating, the verdict of a comparison, and the rating read right after
 the prompt."""
@@ -479,7 +479,7 @@ class Selection:
     index: int
     """Index of the chosen candidate in its group."""
     rule: str
-    """`only`, `rating`, `expected`, `direct`, the name of a tie-break, or `all_failed`."""
+    """`only`, `rating`, `expected`, `direct`, `relative`, a tie-break's name, or `all_failed`."""
     tied: tuple[int, ...] = ()
     """Indices of the candidates that shared the best value before tie-breaking."""
     comparisons: tuple[tuple[int, int, Verdict], ...] = ()

@@ -222,8 +222,7 @@ class JudgeText(NamedTuple):
         required=True,
         metavar="FILE",
         dest="source",
-        help="rows with a judge's `text`, with `query` and `response` (or `messages`), or both; "
-        "- reads stdin",
+        help="rows with a judge's `text`, with texts for the judge, or both; - reads stdin",
     ),
     flag(
         "--format",
@@ -269,21 +268,24 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
     from autoj_reward.io.rows import with_query
-    from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.types import GROUP, PAIRWISE, SINGLE, JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-    pair = "response_1" in fields
-    fields, turns = with_query(fields, rated=not pair)
+    pair, group = "response_1" in fields, "responses" in fields
+    fields, turns = with_query(fields, rated=not (pair or group))
     if "query" not in fields:
         return JudgeText(line, None, check.text(fields, "text"))
     names = ("response_1", "response_2") if pair else ("response",)
-    protocol = PAIRWISE if pair else SINGLE
+    protocol = GROUP if group else PAIRWISE if pair else SINGLE
     needed = fmt.context(protocol)
     context = check.context(
         fields, [ContextColumn(name, name, must) for name, must in needed.items()]
     )
     query = check.text(fields, "query", blank=False)
-    responses = tuple(check.text(fields, name) for name in names)
+    if group:
+        responses = check.responses(fields) or ()
+    else:
+        responses = tuple(check.text(fields, name) for name in names)
     text = check.text(fields, "text") if "text" in fields else None
     return JudgeText(
         line, JudgeInput(protocol, query, responses, context=context.after(turns)), text
@@ -314,10 +316,12 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
         reason = f"format {fmt.name} has no {protocol} protocol"
         return {"outcome": "unparsable", "reason": reason} | seen
     record: dict[str, object] = {"outcome": "ok"}
-    for name, read in read_slots(fmt.slots(protocol), spoken.text, *shown).items():
+    slots = fmt.slots(protocol, len(row.item.responses) if row.item else None)
+    for name, read in read_slots(slots, spoken.text, *shown).items():
         if spoken.problem or isinstance(read, ParseFailure):
             reason = spoken.problem or getattr(read, "reason", "")
             return {"outcome": "unparsable", "reason": reason} | seen
-        record["start"] = spoken.start + read.start
+        if len(slots) == 1:
+            record["start"] = spoken.start + read.start
         record[name] = read.name if math.isnan(read.value) else read.value
     return record | seen

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from autoj_reward.config import View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
-    from autoj_reward.questions.ask import Ask, OneCall
+    from autoj_reward.questions.ask import Ask, OneCall, Question
+    from autoj_reward.questions.listwise import Listwise
+    from autoj_reward.questions.rank import Ranking
+    from autoj_reward.questions.tournament import Tournament
     from autoj_reward.types import Comparison, Judgement
 
 T = TypeVar("T")
@@ -57,7 +60,8 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
         return Rate(Candidate(query, response, context=row.context), spec.critiques)
 
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rating_fields, output, strict, "rating")
+    size = _inputs_of(question)
+    return _judge(spec, rows, question, size, rating_fields, output, strict, "rating")
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -80,7 +84,54 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
         return Compare(Pair(query, first, second, row.context), checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(spec, rows, question, verdict_fields, output, strict)
+    return _judge(spec, rows, question, _inputs_of(question), verdict_fields, output, strict)
+
+
+@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
+def rank(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+    """Judge the responses of every row together."""
+    from autoj_reward.config import RankConfig, RelativeConfig
+    from autoj_reward.io.rows import group_rows
+    from autoj_reward.models.spec import judge_spec
+    from autoj_reward.models.unused import load_run
+    from autoj_reward.questions.relative import rank_question
+    from autoj_reward.types import Candidate
+
+    require_own((source, config), output)
+    checked = load_run(RankConfig, config, sets, strict)
+    spec = judge_spec(checked.judge).that_reads("expected", "reward")
+    by: Any = "listwise" if spec.max_group else "comparisons"
+    how = checked.relative or RelativeConfig(by=by)
+    spec.require_relative(how)
+    protocol = "group" if how.by == "listwise" else "pairwise"
+    wanted = spec.context_columns(checked.columns, protocol)
+
+    def question(row: TextRow) -> Listwise | Tournament:
+        query, *responses = row.texts
+        candidates = [Candidate(query, text, context=row.context) for text in responses]
+        return rank_question(
+            candidates, how, max_group=spec.max_group, scale=spec.scale, tie=spec.ratings_tie
+        )
+
+    def size(row: TextRow) -> int:
+        return question(row).most_inputs
+
+    rows = group_rows(source, wanted)
+    return _judge(spec, rows, question, size, ranking_fields, output, strict)
+
+
+def ranking_fields(ranking: Ranking) -> dict[str, Any]:
+    """Return the fields that `autoj rank` adds to a row: scores of the responses, and evidence."""
+    known = [score for score in ranking.scores if score is not None]
+    failed = next((own for own in ranking.judgements if not own.ok), None)
+    judge = next((own.judge for own in ranking.judgements), "")
+    return {
+        "outcome": "ok" if known else failed.outcome.value if failed else "unparsable",
+        "best": ranking.scores.index(max(known)) if known else None,
+        **ranking.record(),
+        "critiques": list(ranking.critiques),
+        "judge": judge,
+    }
 
 
 def require_own(read: Sequence[str | None], output: str) -> None:
@@ -137,10 +188,16 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _inputs_of(question: Callable[[TextRow], OneCall[T]]) -> Callable[[TextRow], int]:
+    """Return a function that counts the judge inputs of a row."""
+    return lambda row: len(question(row).inputs())
+
+
 def _judge(
     spec: JudgeSpec,
     rows: Stream[TextRow],
-    question: Callable[[TextRow], OneCall[T]],
+    question: Callable[[TextRow], Question[T]],
+    size: Callable[[TextRow], int],
     fields: Callable[[T], dict[str, Any]],
     output: str,
     strict: bool,
@@ -148,7 +205,8 @@ def _judge(
 ) -> int:
     """Judge every row and write it with the new fields; write and print the summary. Returns 0.
 
-    view: the number that the judge must give; None where verdicts count.
+    size: limit on the judge inputs of a row. view: the number that the judge must give; None where
+    verdicts or scores count.
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
@@ -160,7 +218,7 @@ def _judge(
 
     def expect(row: TextRow) -> None:
         nonlocal total
-        total += len(question(row).inputs())
+        total += size(row)
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
@@ -173,9 +231,6 @@ def _judge(
 
         async def answer(ask: Ask, row: TextRow) -> tuple[T, Sequence[Judgement]]:
             return await question(row).answer(ask), ()
-
-        def size(row: TextRow) -> int:
-            return len(question(row).inputs())
 
         ask_each(spec, journal, rows.usable(), answer, done, "judging", size, total, view)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]

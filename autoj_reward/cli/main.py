@@ -37,6 +37,7 @@ MODULES = {
     "autoj_reward.cli.judging": {
         "score": "rate the response of every row (query, response)",
         "compare": "compare the two responses of every row (query, response_1, response_2)",
+        "rank": "judge the responses of every row together (query, responses)",
         "serve": "serve a judge over HTTP",
     },
     "autoj_reward.cli.evaluate": {

@@ -14,13 +14,17 @@ from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
-from autoj_reward.config import View
+from autoj_reward.config import RelativeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
+from autoj_reward.models.views import require_relative
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
     Candidate,
     Comparison,
@@ -62,6 +66,7 @@ class RewardClient:
     preferred: the view that the model's entry in `judges.yaml` names.
     scale: lowest and highest rating; None where the judge has no scale.
     tie: if set, the judge compares two responses by their ratings; see `Compare`.
+    max_group: responses that one listwise judgement scores at most; None without a group protocol.
 
     An input that was in flight when two replicas were lost is suspected of crashing them, and is
     not retried with others. The inputs of its call are then retried alone once, one at a time, so
@@ -83,9 +88,11 @@ class RewardClient:
         preferred: View | None = None,
         scale: tuple[float, float] | None = None,
         tie: float | None = None,
+        max_group: int | None = None,
     ) -> None:
         self.backend = backend
         self.preferred, self.scale, self.tie = preferred, scale, tie
+        self.max_group = max_group
         self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
@@ -211,6 +218,26 @@ class RewardClient:
             tie=self.tie,
             **asked,
         )
+
+    async def question_of_rank(
+        self, candidates: Sequence[Candidate], how: RelativeConfig | None = None
+    ) -> Listwise | Tournament:
+        """Return the question that ranks the responses of a group with this judge.
+
+        how: None stands for listwise if the judge's format has a group protocol, else for
+        comparisons. Raises ConfigError if this judge cannot rank that way. The question itself
+        raises InputError for a group that cannot be ranked.
+        """
+        how = how or RelativeConfig(by="comparisons" if self.max_group is None else "listwise")
+        await self.require_relative(how)
+        scale, tie = self.scale, self.tie
+        return rank_question(candidates, how, max_group=self.max_group, scale=scale, tie=tie)
+
+    async def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+        """Raise ConfigError naming `key` if this judge cannot rank groups this way."""
+        rates = bool(await self.views())
+        most, compares = self.max_group, self.compares
+        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently, and return the answers in order.

@@ -14,13 +14,14 @@ from typing import Any, Self, TypeVar
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_judge, open_service
-from autoj_reward.config import JudgeConfig, ServiceConfig, View
+from autoj_reward.config import JudgeConfig, RelativeConfig, ServiceConfig, View
 from autoj_reward.conversation import NOTHING
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choice
+from autoj_reward.questions.rank import Ranking
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair
 
 T = TypeVar("T")
@@ -141,6 +142,24 @@ class AsyncJudge:
         candidates = [Candidate(query, text, context=context) for text in responses]
         return await client.question_of_choice(candidates, view=view).answer(client.judge)
 
+    async def rank(
+        self,
+        query: str,
+        responses: Sequence[str],
+        *,
+        context: Mapping[str, str] = NOTHING,
+        relative: RelativeConfig | None = None,
+    ) -> Ranking:
+        """Judge several responses together, and return a score for each.
+
+        relative: how; None stands for listwise if the judge's format has a group protocol, else for
+        comparisons. Raises ConfigError if this judge cannot rank that way, InputError for fewer
+        than two responses.
+        """
+        candidates = [Candidate(query, text, context=context) for text in responses]
+        question = await self.client.question_of_rank(candidates, relative)
+        return await question.answer(self.client.judge)
+
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently; return the answers in order."""
         return await self.client.answer(questions)
@@ -248,6 +267,17 @@ class Judge:
     ) -> Choice:
         """Choose the best of several responses; see `AsyncJudge.choose`."""
         return self._wait(self._judge.choose(query, responses, context=context))
+
+    def rank(
+        self,
+        query: str,
+        responses: Sequence[str],
+        *,
+        context: Mapping[str, str] = NOTHING,
+        relative: RelativeConfig | None = None,
+    ) -> Ranking:
+        """Judge several responses together; see `AsyncJudge.rank`."""
+        return self._wait(self._judge.rank(query, responses, context=context, relative=relative))
 
     def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently; return the answers in order."""

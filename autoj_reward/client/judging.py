@@ -96,12 +96,12 @@ async def asking(
 
 
 def used_line(
-    client: RewardClient, view: View | None, judgements: Iterable[Judgement] = (), part: str = ""
+    client: RewardClient, view: str | None, judgements: Iterable[Judgement] = (), part: str = ""
 ) -> str:
     """Return a log line: the judge, the view, and how the judgements ended. It holds no secrets.
 
-    view: the number that counts; None where verdicts count. part: name of the reward part, if the
-    reward has several.
+    view: the number that counts, or how groups are ranked; None where verdicts count. part: name of
+    the reward part, if the reward has several.
     """
     backend = client.backend
     head = f"{part}: judge" if part else "judge"
@@ -132,7 +132,7 @@ class FirstJudgements:
     """
 
     def __init__(
-        self, client: RewardClient, view: View | None, say: Callable[[str], object] = announce
+        self, client: RewardClient, view: str | None, say: Callable[[str], object] = announce
     ) -> None:
         """say: called with the log line."""
         self._client, self._view, self._say = client, view, say

@@ -77,6 +77,10 @@ class Told:
     """Where label probabilities come from, in words."""
     tie: float | None = None
     """If set, the judge compares by ratings; see `RewardClient`."""
+    max_group: int | None = None
+    """Responses that one listwise judgement scores at most; None without a group protocol."""
+    compares: bool | None = None
+    """Whether the judge compares two responses; None if the service does not say."""
 
 
 class HttpBackend:
@@ -271,6 +275,8 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
             (float(scale[0]), float(scale[1])) if scale else None,
             str(said.get("distributions", "")),
             None if said.get("ratings_tie") is None else float(said["ratings_tie"]),
+            None if said.get("max_group") is None else int(said["max_group"]),
+            said.get("compares"),
         )
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error

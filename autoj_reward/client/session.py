@@ -44,6 +44,7 @@ def client_of(
         preferred=spec.preferred,
         scale=spec.scale,
         tie=spec.ratings_tie,
+        max_group=spec.max_group,
     )
 
 
@@ -125,6 +126,8 @@ async def open_service(
         room = ongoing or told.in_flight or max_ongoing(spec.config, 0)
         async with client_of(spec, backend, room, journal) as client:
             client.preferred, client.tie = told.preferred, told.tie
+            client.max_group, client.scale = told.max_group, told.scale
+            client.compares = client.compares if told.compares is None else told.compares
             yield client
     finally:
         await backend.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -34,6 +34,55 @@ class RayDataConfig(Block):
     the unit of resuming."""
     concurrency: int = Field(2, ge=1)
     """Workers that sample, and as many again that judge. Each works on one shard at a time."""
+
+
+class RelativeConfig(Block):
+    """How the responses of a group are judged together, in place of one by one."""
+
+    by: Literal["listwise", "comparisons"]
+    """`listwise`: one judgement scores all responses; needs a format with a `group` protocol, such
+    as `listwise`. `comparisons`: pairs of responses are compared."""
+    orders: int | Literal["both", "alternate"] | None = None
+    """Orders that are judged, against position bias. listwise: their number; null is 2.
+    comparisons: `both` orders of each pair, or `alternate`: one order, in which each response is
+    first as often as second; null is `both`."""
+    schedule: Literal["all", "circular", "pivot", "swiss"] = "circular"
+    """Pairs that are compared. `all` pairs; `circular`: each response and its next `neighbours` in
+    a seeded circle; `pivot`: each response and one other; `swiss`: in rounds, neighbours in the
+    current ranking."""
+    neighbours: int = Field(4, ge=1)
+    """Of `circular`: number of next responses in the circle that each response is compared with."""
+    rounds: int = Field(5, ge=1)
+    """Of `swiss`: limit on the rounds. The tournament stops earlier once all responses differ by
+    two standard errors."""
+    pivot: Literal["best", "reference"] = "best"
+    """Of `pivot`: the response that all others are compared with. `best` has the highest rating in
+    a first pass; `reference` is the row's reference answer."""
+    seed: int = 0
+    """Seed of orders and circles."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that judges the responses."""
+        return "group" if self.by == "listwise" else "pairwise"
+
+    @model_validator(mode="after")
+    def _fitting(self) -> RelativeConfig:
+        of_comparisons = {"schedule", "neighbours", "rounds", "pivot"}
+        if self.by == "listwise":
+            if unused := sorted(of_comparisons & self.model_fields_set):
+                raise ValueError(f"by is listwise, which does not use {', '.join(unused)}")
+            if isinstance(self.orders, str) or (self.orders is not None and self.orders < 1):
+                raise ValueError(f"orders is {self.orders!r}: listwise judges 1 or more orders")
+            return self
+        if isinstance(self.orders, int):
+            raise ValueError(f"orders is {self.orders}: comparisons take both or alternate")
+        for name, own in (("neighbours", "circular"), ("rounds", "swiss"), ("pivot", "pivot")):
+            if name in self.model_fields_set and self.schedule != own:
+                raise ValueError(
+                    f"{name} is of the schedule {own}, and schedule is {self.schedule}"
+                )
+        return self
 
 
 class BestOfNConfig(Block):
@@ -66,6 +115,9 @@ class BestOfNConfig(Block):
     """Token budget, as a share of the tokens that full judging of a query would write. Critiques
     then go only to candidates that can still win; the others get the outcome `abandoned`. null:
     every candidate is judged in full."""
+    relative: RelativeConfig | None = None
+    """Judge the responses of a query together and rank them by their scores, in place of a view.
+    null: each is rated alone."""
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
 
@@ -90,6 +142,18 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _one_way(self) -> BestOfNConfig:
+        if self.relative and self.budget is not None:
+            raise ValueError(
+                "budget saves critiques of single responses: leave relative out, or it"
+            )
+        if self.relative and self.view != "auto":
+            raise ValueError(
+                f"view is {self.view}, and relative ranks in place of it: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ends(self) -> BestOfNConfig:
         if len(set(self.tie_break)) != len(self.tie_break):
             raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
@@ -106,6 +170,18 @@ class ScoreConfig(Block):
     `reference: answer`."""
     swap: bool = True
     """Whether `autoj compare` judges a pair in both orders."""
+
+
+class RankConfig(Block):
+    """`autoj rank`; files come by flag."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge of the groups."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the input by context field of the judge's format, where it has another name, such
+    as `reference: answer`."""
+    relative: RelativeConfig | None = None
+    """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
 
 
 class ServiceConfig(Block):
@@ -171,6 +247,20 @@ class JudgedConfig(Block):
     """The number that is the reward; see `view` of BestOfNConfig. `auto` takes the view of the
     model's entry in `judges.yaml`, else `expected`, else `rating` where the judge gives no
     distribution. `expected` tells more responses apart than whole ratings."""
+    relative: RelativeConfig | None = None
+    """Judge the responses of a group together. The reward is then a score of 0 to 1, in place of a
+    view. null: each response is rated alone."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that judges the responses."""
+        return self.relative.protocol if self.relative else "single"
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.relative and self.view != "auto":
+            raise ValueError(f"view is {self.view}, and relative rewards have none: leave it out")
+        return self
 
 
 class PartConfig(JudgedConfig):
@@ -256,6 +346,11 @@ class RewardConfig(JudgedConfig):
         """Return the parts that are judges, by name, with the main judge first."""
         others = {name: own for name, own in self.parts.items() if own.function is None}
         return {JUDGE: self, **others}
+
+    @staticmethod
+    def key_of(name: str) -> str:
+        """Return where a part's judge stands in a run file, by the part's name."""
+        return "reward" if name == JUDGE else f"reward.parts.{name}"
 
     @property
     def started(self) -> list[JudgeConfig]:

@@ -4,6 +4,7 @@ It proves nothing of vLLM.
 
 The script (config key `script`) may hold:
   ratings: {response text: judge text or rating}; otherwise the rating follows the response length.
+    They are the scores of a group, too.
   direct: {response text: rating} that the slot right after the prompt shows; otherwise it is even.
   words: a rating that a program can check: 10 for a response of that many words, one less for every
     word more or less, at least 1.
@@ -40,6 +41,9 @@ from autoj_reward.formats.render import Prompt
 from autoj_reward.io.files import text_digest
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
+
+GROUP_WORDS = "Score of response"
+"""What stands before each score in the shipped formats that judge a group together."""
 
 
 class _Script:
@@ -146,7 +150,10 @@ class FakeEngine(_Script):
             usage, finished = Usage(queued_s=queued), fault == "unparsable"
             return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
-        text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
+        if GROUP_WORDS in prepared.prompt[-1].text:
+            text = self._group(prepared.prompt)
+        else:
+            text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
         if self._marks and not prepared.tail:
             return [self._thought(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
@@ -168,6 +175,14 @@ class FakeEngine(_Script):
         if isinstance(given, str):
             return given
         return f"Scripted critique of {len(response)} characters.\nRating: [[{given}]]"
+
+    def _group(self, prompt: Prompt) -> str:
+        """Score the responses by their labels; an empty one is no part of the prompt."""
+        shown = {p.name: p.text for m in prompt for p in m.parts if p.response}
+        labels = re.findall(r"<response (\w+)>", prompt[-1].text)
+        scores = [self._rating(shown.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)]
+        lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
+        return "\n".join(["Scripted critique of a group.", *lines])
 
     def _pair(self, responses: list[str]) -> str:
         given: dict[str, str] = self._script.get("comparisons", {})

@@ -21,6 +21,7 @@ SEVERAL = "the judge's text holds another verdict before the last"
 _TRAIL = r"""[\s*_`"'”’)）\\]*"""
 _END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
+_NOTHING = re.compile(r"[\W_]*")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 
 
@@ -59,7 +60,11 @@ class Written:
 
 
 def read_slot(
-    text: str, slot: Slot, policy_texts: Sequence[str] = (), given_texts: Sequence[str] = ()
+    text: str,
+    slot: Slot,
+    policy_texts: Sequence[str] = (),
+    given_texts: Sequence[str] = (),
+    beside: Sequence[Slot] = (),
 ) -> Written | ParseFailure:
     """Parse the verdict that a judge wrote in a slot.
 
@@ -68,6 +73,8 @@ def read_slot(
     (for a rating: none is lower). It stands in none of these texts. Where the verdict comes first,
     only the third one applies. A bare label (PandaLM's `1`) may occur in any text by chance, so it
     does not count as planted.
+
+    `beside` are the other slots of the same judgement. Only their verdicts may follow this one.
 
     `given_texts` are the other prompt texts. A verdict that stands there may still be the judge's
     own. If the judge repeats it before its own verdict, it does not contradict that verdict.
@@ -91,7 +98,7 @@ def read_slot(
         against = slot.against(found.label.name, earlier, seen)
         if against:
             against -= _seen_in(given_texts, slot, opened)
-        if why := _doubt(text, found, slot, against, seen):
+        if why := _doubt(text, found, slot, against, seen, beside):
             return ParseFailure(why, len(text), bool(seen))
     label, start = found.label, opened.start()
     return Written(label.name, label.value, start, label.start, label.end, bool(seen))
@@ -135,11 +142,19 @@ def _closed(text: str, at: int, slot: Slot) -> int | None:
     found = re.compile(_TRAIL + f"(?:{slot.close})").match(text, at)
     if found is None:
         return None
-    return found.end() if slot.close or _END.match(text, found.end()) else None
+    if slot.close or _END.match(text, found.end()):
+        return found.end()
+    line = _LINE_END.match(text, at)  # the next line may begin with mark-up
+    return line.end() if line else None
 
 
 def _doubt(
-    text: str, found: _Closed, slot: Slot, against: Collection[str], seen: frozenset[str]
+    text: str,
+    found: _Closed,
+    slot: Slot,
+    against: Collection[str],
+    seen: frozenset[str],
+    beside: Sequence[Slot],
 ) -> str:
     """Return why a verdict may not be the judge's own; empty if it is.
 
@@ -150,9 +165,27 @@ def _doubt(
         return QUOTED
     if slot.comes_first:
         return ""
-    if not _NOTHING_MORE.match(text, found.end):
+    if not _NOTHING_MORE.match(text, _end_of_verdicts(text, found.end, beside)):
         return NOT_LAST
     return SEVERAL if against else ""
+
+
+def _end_of_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
+    """Return where the verdicts of other slots end that follow one another from a place on."""
+    left = list(beside)
+    while left:
+        for slot in left:
+            opened = slot.open_re.search(text, end)
+            if opened is None or not _NOTHING.fullmatch(text, end, opened.start()):
+                continue
+            found = _read(text, opened, slot)
+            if isinstance(found, _Closed):
+                end = found.end
+                left.remove(slot)
+                break
+        else:
+            return end
+    return end
 
 
 def _seen_in(shown: Sequence[str], slot: Slot, opened: re.Match[str] | None) -> frozenset[str]:

@@ -7,7 +7,7 @@ stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -63,14 +63,19 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     protocol = fmt.protocol(item.protocol)
     protocol.require(item)
     require_context(item, fmt)
-    names = protocol.response_names()
+    names = protocol.response_names(len(item.responses))
     values: Values = {name: (Part(text),) for name, text in fmt.constants.items()}
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
-    values |= {n: (Part(r, False, True, n),) for n, r in zip(names, item.responses, strict=True)}
     values["query"] = (Part(item.query, False, name="query"),)
+    for place, (name, text) in enumerate(zip(names, item.responses, strict=True), 1):
+        head, tail = protocol.around(place)
+        own = name if len(set(names)) == len(names) else f"response_{place}"
+        shown = (Part(head), Part(text, False, True, own), Part(tail))
+        values[name] = values.get(name, ()) + tuple(part for part in shown if part.text)
     if how := _turns(item, fmt):
         values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
-        values = {name: _inert(parts, how) for name, parts in values.items()}
+        values = {name: _inert(parts, how.inert) for name, parts in values.items()}
+    values = {name: _inert(parts, protocol.inert) for name, parts in values.items()}
     fields = protocol.fields.items()
     placed = {place: _placed(place, values.get(name), protocol) for place, name in fields}
     messages = []
@@ -109,8 +114,8 @@ def _conversation(turns: Sequence[Turn], how: Turns) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _inert(parts: tuple[Part, ...], how: Turns) -> tuple[Part, ...]:
-    return tuple(p if p.trusted else replace(p, text=how.inert(p.text)) for p in parts)
+def _inert(parts: tuple[Part, ...], broken_up: Callable[[str], str]) -> tuple[Part, ...]:
+    return tuple(p if p.trusted else replace(p, text=broken_up(p.text)) for p in parts)
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
@@ -147,7 +152,7 @@ def answered_prompt(
     values: Values = {"query": (Part(query, False, name="query"),), "response": answer}
     if turns:
         values["query"] = _conversation(turns, PLAIN)
-        values = {name: _inert(parts, PLAIN) for name, parts in values.items()}
+        values = {name: _inert(parts, PLAIN.inert) for name, parts in values.items()}
     return (Message("user", fill(fmt.template, values)),)
 
 
@@ -218,16 +223,17 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     - `empty_response`: only white space, punctuation and tool calls.
     - `forged_turn`: a line, in any text, that begins like a turn of the conversation.
     """
-    openings = [slot.open_re for slot in fmt.slots(item.protocol)]
+    openings = [slot.open_re for slot in fmt.slots(item.protocol, len(item.responses))]
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
-    found = set(text_flags(item))
+    own, found = fmt.protocol(item.protocol), set(text_flags(item))
     how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
     if how and any(map(how.forged, (*spoken, *item.responses, *item.context.values()))):
         found.add("forged_turn")
     for response in item.responses:
         if any(opening.search(response) for opening in openings):
             found.add(PLANTED)
-        if any(line in response for line in (*fmt.headings(item.protocol), *marks)):
+        delimiters = (*fmt.headings(item.protocol), *marks)
+        if any(line in response for line in delimiters) or own.inert(response) != response:
             found.add("template_delimiter")
     return tuple(sorted(found))
 

@@ -9,7 +9,7 @@ from typing import Any
 from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.read import Written
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.types import PAIRWISE, SINGLE
+from autoj_reward.types import GROUP, PAIRWISE, SINGLE
 
 QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
 """Question, right response and wrong response of the sample rows."""
@@ -32,13 +32,16 @@ def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
     two = {"query": QUERY, "response_1": RIGHT, "response_2": WRONG}
     if isinstance(fmt, ScalarFormat):
         return [one]
-    rows = []
+    rows: list[dict[str, Any]] = []
     if fmt.single:
         best = max(fmt.scale.labels, key=fmt.scale.value)
         rows.append(one | _context(fmt, SINGLE) | _text(fmt, SINGLE, best))
     if fmt.pairwise:
         best = next(iter(fmt.pairwise.canonical), "9 2")
         rows.append(two | _context(fmt, PAIRWISE) | _text(fmt, PAIRWISE, best))
+    if GROUP in fmt.protocols:
+        both: dict[str, Any] = {"query": QUERY, "responses": [RIGHT, WRONG]}
+        rows.append(both | _context(fmt, GROUP) | _group_text(fmt))
     return rows
 
 
@@ -54,6 +57,19 @@ def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
         read = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
         if all(isinstance(own, Written) for own in read.values()):
             return {"text": head + text}
+    return {}
+
+
+def _group_text(fmt: JudgeFormat) -> dict[str, str]:
+    """Scores of a right and a wrong response, as the slots have them."""
+    low, *_, high = sorted(fmt.scale.labels, key=fmt.scale.value)
+    slots = fmt.slots(GROUP)
+    for closing in CLOSINGS:
+        labels = zip(slots, (high, low), strict=True)
+        text = REASON + "".join(slot.force + label + closing for slot, label in labels)
+        read = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
+        if all(isinstance(own, Written) for own in read.values()):
+            return {"text": text}
     return {}
 
 

@@ -21,7 +21,7 @@ from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
 from autoj_reward.conversation import NAME, is_own
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
-from autoj_reward.formats.protocols import PROTOCOLS, JudgeProtocol, Pairwise, Single
+from autoj_reward.formats.protocols import LABEL, PROTOCOLS, JudgeProtocol, Pairwise, Single
 from autoj_reward.formats.read import ParseFailure, Written, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
@@ -102,14 +102,18 @@ class JudgeFormat(Block):
             raise FormatError(f"format {self.name!r} has no {name} protocol")
         return self.protocols[name]
 
-    def slots(self, name: str) -> tuple[Slot, ...]:
-        """Return the slots of a protocol, in the order in which they are read."""
-        if name not in self._slots:
-            self._slots[name] = self.protocol(name).slots(self.scale)
-        return self._slots[name]
+    def slots(self, name: str, count: int | None = None) -> tuple[Slot, ...]:
+        """Return the slots of a protocol for `count` responses, in the order of reading.
+
+        None stands for the smallest number of responses.
+        """
+        key = name, count or self.protocol(name).responses
+        if key not in self._slots:
+            self._slots[key] = self.protocol(name).slots(self.scale, key[1])
+        return self._slots[key]
 
     @cached_property
-    def _slots(self) -> dict[str, tuple[Slot, ...]]:
+    def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:
         return {}
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
@@ -294,7 +298,7 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
     shown = texts[own.template] + (texts[own.system] if own.system else "")
     if missing := set(own.fields) - set(PLACEHOLDER.findall(shown)):
         raise FormatError(f"{path}: {own.template} has no placeholder for {sorted(missing)}")
-    responses = set(own.response_names())
+    responses = set(own.response_names(own.responses))
     for placeholder, name in own.fields.items():
         other = is_own(name) and name not in {"query", *responses}
         if other or not NAME.fullmatch(name) or (is_own(name) and placeholder in own.optional):
@@ -306,7 +310,8 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
     if unseen := {"query", *responses} - set(own.fields.values()):
         raise FormatError(f"{path}: {own.template} never shows {sorted(unseen)}")
-    for pattern in (own.open, own.close, getattr(own, "scores", "")):
+    opening = own.open.replace(LABEL, "A")
+    for pattern in (opening, own.close, getattr(own, "scores", "")):
         try:
             re.compile(pattern)
         except re.error as error:

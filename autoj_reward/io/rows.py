@@ -223,6 +223,25 @@ def queries(
     return Stream(source, build, ("query",))
 
 
+def group_rows(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
+    """Stream groups. The texts of a row are its `query`, then its two or more `responses`.
+
+    Sources and errors are as for `queries`.
+    """
+
+    def build(line: int, value: Any) -> TextRow:
+        fields = check.own_fields(value)
+        read, turns = with_query(fields)
+        query = check.text(read, "query", blank=False)
+        responses = check.responses(fields) or ()
+        if len(responses) < 2:
+            raise BadField("responses", f"{len(responses)} given: a group has two or more")
+        context = check.context(fields, asked).after(turns)
+        return TextRow(line, (query, *responses), fields, context)
+
+    return Stream(source, build, ("responses",))
+
+
 def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
     """Stream the texts of these names of every row, a `query` not blank, and the context that is
     asked for; else as for `queries`. Of `messages`, the assistant's last turn is the `response`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -121,14 +122,20 @@ class GenerativeJudge:
         self, item: JudgeInput, prepared: Prepared, spoken: Spoken, critique: bool
     ) -> Judgement:
         """Read every slot of the verdict in order; one that the judge left out is forced."""
-        own, slots = spoken.own, self.format.slots(item.protocol)
+        own, protocol = spoken.own, self.format.protocol(item.protocol)
+        slots = self.format.slots(item.protocol, len(item.responses))
         places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
         flags = (PLANTED,) if any(place.planted for place in places.values()) else ()
         readings, usage, said = list[Reading](), own.usage, ""
+        places = {s.name: _finished(places[s.name], s, spoken) for s in slots}
+        written = [(s, p) for s in slots if isinstance(p := places[s.name], Written)]
+        reads = await asyncio.gather(*(self._beside(s, p, prepared, spoken) for s, p in written))
+        beside = {slot.name: read for (slot, _), read in zip(written, reads, strict=True)}
+        lost: list[Judgement] = []
         for slot in slots:
-            place = _finished(places[slot.name], slot, spoken)
+            place = places[slot.name]
             if isinstance(place, Written):
-                read = await self._beside(slot, place, prepared, spoken)
+                read = beside[slot.name]
                 usage += read.usage if read else Usage()
                 readings.append(_written(slot, place, read))
                 continue
@@ -136,10 +143,13 @@ class GenerativeJudge:
             read = await self._forced(slot, prepared, spoken, place.end, opening)
             usage += read.usage if read else Usage()
             if read is None or not _counts(read):
-                return _abstain(own, place.reason, read, usage, flags)
+                lost.append(_abstain(own, place.reason, read, usage, flags))
+                if len(slots) - len(lost) < protocol.least_readings(len(slots)):
+                    return lost[0]
+                continue
             readings.append(_likeliest(slot, read, critique))
             said = opening + readings[-1].label
-        if self.format.protocol(item.protocol).direct:
+        if protocol.direct:
             before: Reading | None = replace(readings[0], slot=DIRECT)
             if critique:
                 before, cost = await self._before(slots[0], prepared)

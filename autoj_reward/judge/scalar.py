@@ -11,7 +11,7 @@ from typing import Any
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import FormatError, InputRejected
-from autoj_reward.formats.protocols import PROTOCOLS
+from autoj_reward.formats.protocols import PROTOCOLS, require_responses
 from autoj_reward.formats.render import (
     answered_prompt,
     require_context,
@@ -65,7 +65,7 @@ class ScalarReward:
         usage = Usage()
         outcome, reason = Outcome.OK, ""
         try:
-            PROTOCOLS[item.protocol].require(item)
+            require_responses(item, PROTOCOLS[item.protocol])
             require_readable(item, self.config.max_text_chars)
             require_context(item, self.format)
             for response in item.responses:

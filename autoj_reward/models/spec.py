@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import JudgeConfig, RelativeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
+from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.models import (
     CRITERIA,
@@ -20,7 +21,8 @@ from autoj_reward.models import (
     resolve,
 )
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
-from autoj_reward.models.views import Use
+from autoj_reward.models.views import Use, require_relative
+from autoj_reward.types import GROUP
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,18 @@ class JudgeSpec:
         """
         return isinstance(self.format, JudgeFormat) and self.format.pairwise is not None
 
+    @property
+    def rates(self) -> bool:
+        """Whether the judge rates a response alone; a scalar model does."""
+        return not isinstance(self.format, JudgeFormat) or self.format.single is not None
+
+    @property
+    def max_group(self) -> int | None:
+        """How many responses one judgement scores at most; None where the format has no group
+        protocol."""
+        own = self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
+        return own.max_responses if isinstance(own, Group) else None
+
     def context(self, kind: str | None = None) -> dict[str, bool]:
         """Return the context fields that the judge shows, and whether an input must have each.
 
@@ -100,6 +114,11 @@ class JudgeSpec:
             ContextColumn(name, columns.get(name, name), required)
             for name, required in self.context(kind).items()
         )
+
+    def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+        """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
+        most, compares, rates = self.max_group, self.compares, self.rates
+        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
         """Return the spec with the readings turned on that the view and the tie-break rules need.

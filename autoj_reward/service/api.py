@@ -6,6 +6,8 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
+    POST /v1/rank       {"query", "responses": [two or more], "context", "relative": {"by": ...}}
+                        -> {"scores", "errors", "orders" or "matches", "judgements", ...}
     GET  /v1/judge      -> description of the judge: see `bodies.JudgeDescription`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
@@ -48,6 +50,7 @@ from autoj_reward.errors import (
     ConfigError,
     EngineUnavailable,
     FormatError,
+    InputError,
     JournalError,
     ReplicaLost,
 )
@@ -61,6 +64,7 @@ from autoj_reward.service.bodies import problem, require_inputs
 from autoj_reward.service.gateway import LINES, Guard, Limits
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.types import (
+    GROUP,
     PAIRWISE,
     Candidate,
     Comparison,
@@ -184,6 +188,21 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             }
         )
 
+    @app.post("/v1/rank", response_model=bodies.RankAnswer)
+    async def rank(body: bodies.RankBody) -> Response:
+        candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
+        try:
+            question = await client.question_of_rank(candidates, body.relative)
+            require_inputs(question.most_inputs, "responses")
+            ranking = await question.answer(ask)
+        except (ConfigError, InputError) as error:
+            raise HTTPException(422, str(error)) from error
+        protocol = PAIRWISE if ranking.matches else GROUP
+        metrics.judged(((own, body.responses) for own in ranking.judgements), protocol)
+        return answer(
+            ranking.record() | {"judgements": [own.record() for own in ranking.judgements]}
+        )
+
     @app.get("/v1/judge", response_model=bodies.JudgeDescription)
     async def name() -> Response:
         """Describe the judge: its fingerprint, views, scale and limits."""
@@ -198,6 +217,8 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
                     list(client.scale) if client.scale else None,
                     client.backend.distributions,
                     client.tie,
+                    client.max_group,
+                    client.compares,
                 )
             )
         )

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from autoj_reward.config import TieBreak, View, ViewOrAuto
+from autoj_reward.config import RelativeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.conversation import (
     MAX_TURNS,
     NAME,
@@ -31,6 +31,7 @@ from autoj_reward.conversation import (
     turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
+from autoj_reward.questions.rank import Order, PairScore
 from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
@@ -231,6 +232,16 @@ class BestOfNBody(PromptFields):
         return self
 
 
+class RankBody(PromptFields):
+    """Body of POST /v1/rank: one group."""
+
+    responses: list[Text] = Field(min_length=2, max_length=MAX_RESPONSES)
+    """Responses of the group."""
+    relative: RelativeConfig | None = None
+    """How the group is judged, as in a run file. null: listwise if the judge's format has a group
+    protocol, else by comparisons."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeDescription:
     """Answer of GET /v1/judge."""
@@ -252,6 +263,10 @@ class JudgeDescription:
     ratings_tie: float | None
     """A number if this judge compares by ratings: two responses tie if their expected ratings right
     after the prompt differ by at most this. null for a judge that compares in one call."""
+    max_group: int | None
+    """Responses that one listwise judgement scores at most. null without a group protocol."""
+    compares: bool
+    """Whether the judge compares two responses."""
 
 
 Distribution = tuple[tuple[str, float], ...]
@@ -352,6 +367,22 @@ class BestOfNAnswer:
     """The chosen response."""
     judgements: tuple[JudgementAnswer, ...]
     """One judgement for each response, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankAnswer:
+    """Answer of POST /v1/rank; see `questions.rank.Ranking`."""
+
+    __pydantic_config__ = DESCRIBED
+
+    scores: tuple[float | None, ...]
+    errors: tuple[float | None, ...]
+    reasons: tuple[str, ...]
+    orders: tuple[Order, ...]
+    matches: tuple[PairScore, ...]
+    order_spread: float | None
+    position_correlation: float | None
+    judgements: tuple[JudgementAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

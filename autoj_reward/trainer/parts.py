@@ -34,7 +34,8 @@ class RewardPart:
     """One part of a reward."""
 
     format: JudgeFormat | ScalarFormat | None
-    """Format of a judge or scalar model; None for a function."""
+    """Format of a judge or scalar model. None for a function, and for a judge of whole groups: both
+    give numbers of 0 to 1."""
     view: View = "rating"
     """The number of the judgement that counts."""
     weight: float = 1.0
@@ -77,10 +78,13 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     Each reads what its view needs. Raises ConfigError or FormatError for a config that cannot be
     resolved.
     """
-    return {
-        name: judge_spec(own.judge).that_reads(own.view, "reward")
-        for name, own in config.judged.items()
-    }
+    found = {}
+    for name, own in config.judged.items():
+        spec = judge_spec(own.judge)
+        if own.relative:
+            spec.require_relative(own.relative, f"{config.key_of(name)}.relative")
+        found[name] = spec.that_reads("expected" if own.relative else own.view, "reward")
+    return found
 
 
 class Parts:
@@ -94,9 +98,10 @@ class Parts:
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: the judges of the config, as `reward_judges` returns them."""
         self._least = config.reduce == "min"
-        self.by_name = {JUDGE: RewardPart(judges[JUDGE].format)}
+        own = None if config.relative else judges[JUDGE].format
+        self.by_name = {JUDGE: RewardPart(own)}
         for name, part in config.parts.items():
-            fmt = None if part.function else judges[name].format
+            fmt = None if part.function or part.relative else judges[name].format
             self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
         self.alone = len(self.by_name) == 1
 

@@ -232,7 +232,10 @@ class ContextFields:
 
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: the judges of the config, as `reward_judges` returns them."""
-        self._shown = {name: set(own.format.context("single")) for name, own in judges.items()}
+        self._shown = {
+            name: set(own.format.context(config.judged[name].protocol))
+            for name, own in judges.items()
+        }
         self._for_judges = {field for shown in self._shown.values() for field in shown}
         known = set(self._for_judges)
         if any(part.function for part in config.parts.values()):
@@ -243,7 +246,7 @@ class ContextFields:
                 f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
             )
         self._known = known
-        needed = judges[JUDGE].context("single")
+        needed = judges[JUDGE].context(config.protocol)
         self.asked = tuple(
             ContextColumn(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)

@@ -26,9 +26,17 @@ from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
+from autoj_reward.trainer.groups import rate_groups
 from autoj_reward.trainer.parts import Ask, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
-from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
+from autoj_reward.trainer.shaping import (
+    Budgets,
+    FailureBudget,
+    Fallback,
+    Shaper,
+    budgets_of,
+    require_groups,
+)
 from autoj_reward.trainer.trl import GRPOReward, TRLReward
 from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
 
@@ -163,12 +171,16 @@ class RewardModel:
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
+            if how := self.config.judged[name].relative:
+                await client.require_relative(how, f"{self.config.key_of(name)}.relative")
             self._view(name, client, self._views[name])  # raises before the training starts
         return clients
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
-        key = "reward.view" if name == JUDGE else f"reward.parts.{name}.view"
+        if own.relative:  # a score is the rating of what stands for its judgement
+            return "rating"
+        key = f"{self.config.key_of(name)}.view"
         return resolve_view(own.view, "reward", client.preferred, views, key)
 
     async def _use_views(self) -> None:
@@ -186,7 +198,11 @@ class RewardModel:
             await self.clients[name].use_finding(finding)
             views[name] = self._view(name, self.clients[name], frozenset(own))
         self.parts.use_views(views)
-        asked = {n: partial(self.clients[n].rate, view=view) for n, view in views.items()}
+        asked: dict[str, Ask] = {}
+        for name, view in views.items():
+            client, how = self.clients[name], self.config.judged[name].relative
+            rank = how and partial(rate_groups, client, how)
+            asked[name] = rank or partial(client.rate, view=view)
         self._asks = asked | self._functions
 
     def close(self) -> None:
@@ -273,6 +289,10 @@ class RewardModel:
     async def _rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
+        for name, own in self.config.judged.items():
+            if own.relative:
+                groups = [group_key(c) for c in candidates]
+                require_groups(f"{self.config.key_of(name)}.relative", groups, "is set")
         started = time.monotonic()
         async with self._settling:
             if not self._asks:
@@ -308,7 +328,9 @@ class RewardModel:
         for name, client in self.clients.items():
             view = self._view(name, client, self._views[name])
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
-            lines.append(used_line(client, view, judgements, own_name if name == JUDGE else name))
+            how = self.config.judged[name].relative
+            used = f"relative by {how.by}" if how else view
+            lines.append(used_line(client, used, judgements, own_name if name == JUDGE else name))
         return lines
 
     def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:

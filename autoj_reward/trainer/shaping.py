@@ -42,18 +42,24 @@ def refuse_groups(config: RewardConfig, why: str) -> None:
                 f"{key} is group, which needs all responses of a query in one call, and {why}: "
                 "choose another, and let the trainer normalise its groups"
             )
+    for name, own in config.judged.items():
+        if own.relative:
+            raise ConfigError(
+                f"{config.key_of(name)}.relative judges a query's responses beside each other, "
+                f"and {why}: leave it out, so that each response is rated alone"
+            )
 
 
-def require_groups(key: str, groups: Sequence[GroupKey]) -> None:
+def require_groups(key: str, groups: Sequence[GroupKey], is_set: str = "is group") -> None:
     """Raise ConfigError if a response of the call is alone in its group.
 
-    key: the setting that needs groups, for the error.
+    key: the setting that needs groups, for the error. is_set: what makes it need them.
     """
     lone = [group for group, n in Counter(groups).items() if n == 1]
     if lone:
         name = lone[0] if isinstance(lone[0], str) else lone[0][0]
         raise ConfigError(
-            f"{key} is group, which needs all responses of a query in one call, and this call has "
+            f"{key} {is_set}, which needs all responses of a query in one call, and this call has "
             f"one response of {name!r:.80}: choose another, and let the trainer normalise its "
             "groups"
         )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import stdev
 
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
+from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
 from autoj_reward.questions.tie_break import tied_pairs
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
+from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 
 def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
@@ -24,6 +25,9 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     - `judge/response_characters`: mean length of the responses.
     - `parts/<name>`: mean of a part's numbers in its own unit, with several parts.
     - `parts/<name>_abstains`: share of the responses on which the part abstains.
+
+    - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
+      responses, if groups are judged together; see `Ranking`.
 
     With several parts, raw and shaped rewards are those of all parts together.
     """
@@ -59,8 +63,19 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
+        **_relative_figures(judgements, mean),
         **_part_figures([reward.parts for reward in rewards], mean),
     }
+
+
+def _relative_figures(
+    judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
+    """Of responses that were judged beside each other; nothing for others."""
+    names = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
+    read = {name: [own for j in judgements if (own := j.reading(name))] for name in names}
+    values = {name: [r.value for r in found if r.value is not None] for name, found in read.items()}
+    return {f"judge/{name}": mean(own) for name, own in values.items() if any(read.values())}
 
 
 def _part_figures(

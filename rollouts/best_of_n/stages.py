@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,8 +26,17 @@ from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass
+from autoj_reward.questions.tie_break import choose
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
-from autoj_reward.types import Asking, BadRow, Candidate, Judgement, Outcome, Usage
+from autoj_reward.types import (
+    Asking,
+    BadRow,
+    Candidate,
+    Judgement,
+    Outcome,
+    Selection,
+    Usage,
+)
 from rollouts.best_of_n.results import GroupResult
 
 if TYPE_CHECKING:
@@ -59,6 +68,10 @@ def resolve_job(config: BestOfNConfig) -> Job:
     judge = judge_spec(config.judge)
     if config.budget is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
+    if how := config.relative:
+        judge.require_relative(how)
+        judge = judge.that_reads("expected", "reward")
+        return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
     preferred = None if config.budget is not None else judge.preferred
     view = resolve_view(config.view, "choose", preferred)
     judge = judge.that_reads(view, "choose", config.tie_break)
@@ -70,6 +83,8 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     break ties."""
     config = job.config
     kind = None if "pairwise" in config.tie_break else "single"
+    if config.relative:
+        kind = config.relative.protocol
     asked = job.judge.context_columns(config.columns, kind)
     return queries(config.input, asked, answered=config.policy is None)
 
@@ -131,12 +146,15 @@ async def judge_groups(
     def require(views: frozenset[View]) -> None:
         if job.config.budget is not None:
             require_cheap_pass(views)
-        resolve_view(job.view, "choose", None, views)
+        if job.config.relative is None:
+            resolve_view(job.view, "choose", None, views)
 
     async with open_judge(
         job.judge, journal=journal, progress=progress, cluster=cluster, require=require
     ) as reward:
-        judged = FirstJudgements(reward, job.view, say)
+        how = job.config.relative
+        used = f"relative by {how.by}" if how else job.view
+        judged = FirstJudgements(reward, used, say)
 
         async def one(group: Group) -> GroupResult:
             return await _select(job, reward, *group)
@@ -152,6 +170,8 @@ async def judge_groups(
 async def _select(
     job: Job, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
+    if job.config.relative:
+        return await _rank(job.config, reward, row, candidates)
     question = reward.question_of_choice(
         candidates, view=job.view, rules=job.config.tie_break, share=job.config.budget
     )
@@ -164,6 +184,22 @@ async def _select(
         choice.standings,
         choice.spending,
     )
+
+
+async def _rank(
+    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+) -> GroupResult:
+    """Judge the candidates beside each other and choose the one with the highest score."""
+    if len(candidates) == 1:
+        reason = "a lone response: there is nothing to judge it beside"
+        judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
+        return GroupResult(row, candidates, (judgement,), Selection(0, "only"))
+    question = await reward.question_of_rank(candidates, config.relative)
+    ranking = await question.answer(reward.judge)
+    judgements = tuple(ranking.as_judgements())
+    chosen = await choose(candidates, judgements, view="rating", rules=config.tie_break)
+    rule = "relative" if chosen.rule == "rating" else chosen.rule
+    return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), ranking=ranking)
 
 
 QUERIES_AT_ONCE = 16

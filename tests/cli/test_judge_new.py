@@ -44,13 +44,15 @@ def test_every_format_can_be_started_from(
     fmt, own = load_any_format(str(folder)), load_any_format(like)
     assert isinstance(fmt, JudgeFormat) and isinstance(own, JudgeFormat)
     assert fmt.name == "mine"
-    assert (fmt.texts, fmt.single, fmt.pairwise) == (own.texts, own.single, own.pairwise)
+    assert (fmt.texts, fmt.protocols) == (own.texts, own.protocols)
     found = parsed(capsys, folder)
     assert [record["outcome"] for record in found] == ["ok"] * len(found)
-    assert len(found) == (fmt.single is not None) + (fmt.pairwise is not None)
+    assert len(found) == len(fmt.protocols)
     assert not any("flags" in record for record in found)
-    best = [record.get("rating", record.get("verdict")) for record in found]
-    assert best == [fmt.scale.high] * bool(fmt.single) + ["first"] * bool(fmt.pairwise)
+    names = ("rating", "verdict", "response_1")
+    best = [next(record[name] for name in names if name in record) for record in found]
+    wanted = {"single": fmt.scale.high, "pairwise": "first", "group": fmt.scale.high}
+    assert best == [wanted[name] for name in fmt.protocols]
 
 
 def test_a_scalar_format_can_be_started_from(

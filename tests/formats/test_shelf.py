@@ -26,7 +26,7 @@ from autoj_reward.formats.schema import (
 )
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import known_models
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.types import SINGLE, JudgeInput, Verdict
 from tests.judgements import asked
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -193,9 +193,10 @@ def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
 @pytest.mark.parametrize("name", available())
 def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt = load_any_format(name)
-    single = isinstance(fmt, ScalarFormat) or fmt.single is not None
-    shown = dict.fromkeys(fmt.context("single" if single else "pairwise"), "It is so.")
-    item = asked("Why?", ("Because.",) * (1 if single else 2), context=Context(shown))
+    protocol = SINGLE if isinstance(fmt, ScalarFormat) else next(iter(fmt.protocols))
+    shown = dict.fromkeys(fmt.context(protocol), "It is so.")
+    texts = ("Because.",) * (1 if protocol == SINGLE else 2)
+    item = JudgeInput(protocol, "Why?", texts, context=Context(shown))
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):
