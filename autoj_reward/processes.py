@@ -7,9 +7,13 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
+
+from autoj_reward.errors import AutojError
 
 PROCESSES_VARIABLE = "AUTOJ_PROCESSES"
 """Set in the workers of a job; a launcher such as torchrun sets WORLD_SIZE in those of a
@@ -17,6 +21,7 @@ training."""
 GC_THRESHOLD = 20_000
 """New objects before the collector looks for cycles among them; Python's own number is 700."""
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def processes() -> int:
@@ -46,6 +51,42 @@ def of_first_rank(name: str, own: T) -> T:
         return own
     found: T = json.loads(store.get(name))
     return found
+
+
+def on_first_rank(
+    work: Callable[[list[T]], Sequence[R]], items: Sequence[T], timeout_s: float
+) -> list[R]:
+    """Run `work` on rank 0 over the items of all ranks, and return the results of this rank's own.
+
+    work: returns one result an item, in order. An AutojError that it raises is raised on all
+    ranks. Every rank must call this function equally often. The ranks exchange pickled objects in
+    a gloo group of their own, so no collective of the training waits meanwhile. timeout_s: seconds
+    to wait for rank 0.
+    """
+    distributed = _distributed()
+    if distributed is None:
+        return list(work(list(items)))
+    group = _gloo_group(timeout_s)
+    gathered: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, list(items), group=group)
+    answer: list[Any] = [None]
+    if is_first_rank():
+        try:
+            found = iter(work([item for part in gathered for item in part]))
+            answer = [[[next(found) for _ in part] for part in gathered]]
+        except AutojError as error:
+            answer = [error]
+    distributed.broadcast_object_list(answer, src=0, group=group)
+    if isinstance(answer[0], AutojError):
+        raise answer[0]
+    own: list[R] = answer[0][distributed.get_rank()]
+    return own
+
+
+@lru_cache(maxsize=1)
+def _gloo_group(timeout_s: float) -> Any:
+    """Return a process group of all ranks for objects on the CPU, made at its first use."""
+    return _distributed().new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
 
 @contextmanager

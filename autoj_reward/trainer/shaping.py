@@ -26,6 +26,12 @@ GONE = 8
 """Number of `unavailable` judgements in a row that means that the judge is gone."""
 
 
+def needs_groups(config: RewardConfig) -> bool:
+    """Return whether a reward needs all responses of a query in one call."""
+    by_group = "group" in (config.shaping.whiten, config.failures.fallback)
+    return by_group or any(own.relative for own in config.judged.values())
+
+
 def refuse_groups(config: RewardConfig, why: str) -> None:
     """Raise ConfigError if group whitening or the group fallback is set, for a trainer without
     groups.

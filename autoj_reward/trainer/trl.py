@@ -11,15 +11,16 @@ failure budget is spent ends with BudgetExceeded.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.processes import processes
+from autoj_reward.processes import on_first_rank, processes
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, response_text
-from autoj_reward.trainer.shaping import refuse_groups
+from autoj_reward.trainer.shaping import needs_groups
 from autoj_reward.trainer.stats import batch_figures
 from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
 
@@ -45,6 +46,18 @@ class RewardSource(Protocol):
     def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
 
 
+def rewards_across_ranks(model: RewardSource, asked: Sequence[Candidate]) -> list[Reward]:
+    """Return the rewards of this rank's candidates, judged on rank 0 with those of all ranks.
+
+    Every rank must call it. An AutojError of rank 0, such as BudgetExceeded, is raised on all
+    ranks. A rank waits as long as rank 0 may take: the deadline of each round of judgements.
+    """
+    how = [own.relative for own in model.config.judged.values()]
+    rounds = 2 + max((own.rounds for own in how if own), default=0)
+    seconds = rounds * max(own.judge.serve.deadline_s for own in model.config.judged.values())
+    return on_first_rank(lambda every: model.rewards_now(every), asked, seconds)
+
+
 def candidates(
     model: RewardSource,
     prompts: Sequence[Turn],
@@ -63,14 +76,15 @@ class GRPOReward:
     """Reward functions for GRPOTrainer and RLOOTrainer.
 
     Pass `judge`, or `judge_sync` to a trainer that takes no async functions. The judge's context
-    fields are read from columns of the dataset. Raises ConfigError if the config needs all
-    responses of a query in one call and several processes may split them.
+    fields are read from columns of the dataset.
+
+    If the reward needs whole groups and the training has several ranks, which may split a group,
+    rank 0 gathers the step's responses, judges them, and scatters the rewards.
     """
 
     def __init__(self, model: RewardSource) -> None:
-        if processes() > 1:
-            refuse_groups(model.config, "several processes may split them")
         self.model = model
+        self._gathers = processes() > 1 and needs_groups(model.config)
 
     async def judge(
         self,
@@ -82,7 +96,11 @@ class GRPOReward:
     ) -> list[float | None]:
         """Return the shaped rewards in order; None for a judgement that abstains."""
         asked = candidates(self.model, prompts, completions, columns)
-        return _logged(await self.model.rewards(asked), asked, log_metric, log_extra)
+        if self._gathers:
+            rewards = await asyncio.to_thread(rewards_across_ranks, self.model, asked)
+        else:
+            rewards = await self.model.rewards(asked)
+        return _logged(rewards, asked, log_metric, log_extra)
 
     def judge_sync(
         self,
@@ -94,6 +112,8 @@ class GRPOReward:
     ) -> list[float | None]:
         """Return the rewards as `judge` does, for trainers without an event loop."""
         asked = candidates(self.model, prompts, completions, columns)
+        if self._gathers:
+            return _logged(rewards_across_ranks(self.model, asked), asked, log_metric, log_extra)
         return _logged(self.model.rewards_now(asked), asked, log_metric, log_extra)
 
 

@@ -65,6 +65,59 @@ print(json.dumps(found))
 """
 
 
+GATHERING = """
+import asyncio, json, sys
+import torch.distributed as distributed
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.errors import AutojError
+from autoj_reward.trainer.reward import RewardModel
+
+rank, store, texts = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+script = {"ratings": {"good": 9, "fair": 5, "poor": 2}}
+judge = JudgeConfig(kind="fake", format="listwise", script=script)
+model = RewardModel(RewardConfig(judge=judge, relative={"by": "listwise"}))
+function, logged, found = model.trl(), {}, []
+for batch in texts:
+    prompts, completions = batch[rank]
+    try:
+        found.append(asyncio.run(function(prompts, completions, logged.__setitem__)))
+    except AutojError as error:
+        found.append(f"{type(error).__name__}: {error}")
+print(json.dumps([found, sorted(logged), bool(model.clients)]))
+model.close()
+distributed.barrier()
+"""
+
+
+def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None:
+    batches = [
+        [[["q", "q", "r"], ["good", "poor", "fair"]], [["q", "r", "r"], ["fair", "poor", "poor"]]],
+        [[["q"], ["good"]], [["q", "r"], ["poor", "fair"]]],  # r is alone
+        [[["q"], ["poor"]], [["q"], ["good"]]],
+    ]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", GATHERING, rank, str(tmp_path / "store"), json.dumps(batches)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    (first, logged, opened), (second, logged_too, opened_too) = (json.loads(o) for o, _ in said)
+    good, poor, fair_of_r = first[0]
+    fair, *poor_of_r = second[0]
+    assert poor < fair < good and poor_of_r[0] == poor_of_r[1] < fair_of_r
+    assert first[1] == second[1] and first[1].startswith("ConfigError: reward.relative is set")
+    assert first[2][0] < second[2][0]
+    assert logged == logged_too and "judge/order_spread" in logged
+    assert opened and not opened_too
+
+
 def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
     port = str(free_port())
     ranks = [

@@ -438,10 +438,6 @@ def test_a_trainer_that_asks_for_one_row_cannot_have_groups(
             asyncio.run(get_reward(model, [CHATML + "good"], [CHATML]))
         whole = asyncio.run(get_reward(model, [CHATML + "good", CHATML + "poor"], [CHATML] * 2))
         assert whole["rewards"][0] > whole["rewards"][1]
-        GRPOReward(model)
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        with pytest.raises(ConfigError, match=f"{told}.*several processes may split them"):
-            GRPOReward(model)
 
 
 def test_figures_by_hand(reward: RewardModel) -> None:
