@@ -104,7 +104,7 @@ def find_machine(config: PlanConfig) -> Machine:
 def rate_of(
     shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens, config: PlanConfig
 ) -> dict[str, Any]:
-    """Return the rate of one engine, and with `wanted` and `price` its devices and cost.
+    """Return the rate of one engine, with devices for the rate `wanted` and cost at `price`.
 
     Raises ConfigError or ModelError as `roofline`.
     """

@@ -28,9 +28,9 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
     alternatives.
 
     As in `labels.trie_probs`, P(1) is what P("1") leaves to the labels that continue it.
-    Probability that cannot be assigned to a label is `unknown`. An example is P("1") where 10 is a
-    label too, the endpoint's tokenizer may write it as "1" and "0", and the tokens after "1" are
-    not returned.
+    Probability that cannot be assigned to a label is `unknown`. For example, P("1") is unknown if
+    10 is a label too, "10" may be the tokens "1" and "0", and the alternatives after "1" are not
+    returned.
     """
     probs, unknown, usage = dict.fromkeys(labels, 0.0), 0.0, Usage()
 

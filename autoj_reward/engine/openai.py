@@ -225,7 +225,7 @@ class OpenAIEngine:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed
-        if sampling.frequency_penalty:  # not every endpoint knows it
+        if sampling.frequency_penalty:  # not every endpoint supports it
             body["frequency_penalty"] = sampling.frequency_penalty
         return body
 

@@ -67,7 +67,7 @@ def engine_arguments(
         return arguments
     if config.tensor_parallel == 1:
         arguments["distributed_executor_backend"] = IN_ONE_PROCESS
-    # The CPU's default block of 128 tokens would share too little of a query's prefix.
+    # With the CPU's default block of 128 tokens, too little of a query's prefix would be cached.
     return arguments | {
         "kv_cache_memory_bytes": int((config.kv_cache_gib or CPU_KV_GIB) * 2**30),
         "block_size": 32,

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from string import Template
 
-# Controls but tab and newline, bidirectional overrides and isolates (which can show text in an
-# order that is not its own), lone surrogates, and the two noncharacters that XML forbids.
+# Control characters except tab and newline, bidirectional overrides and isolates (which can
+# reorder displayed text), lone surrogates, and the two noncharacters that XML forbids.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )

@@ -70,7 +70,7 @@ def require_cheap_pass(views: frozenset[View]) -> None:
 
 
 class Fate(StrEnum):
-    """What happened to a candidate in a selection within a budget."""
+    """Outcome of a candidate in a selection within a budget."""
 
     JUDGED = "judged"
     """Got at least one critique."""

@@ -90,8 +90,8 @@ async def knock_out(left: list[int], meet: Meet, most: float = math.inf) -> list
 
     Candidates enter one at a time. A new one plays the survivors from the front and goes on as long
     as it wins; each loser is out. A tie, an inconsistent or a failed comparison eliminates nobody,
-    and the new candidate joins the survivors at the end. So all but one of a candidate's matches
-    eliminate somebody.
+    and the new candidate joins the survivors at the end. So at most one match of each new candidate
+    eliminates nobody.
     """
     standing: list[int] = []
     for challenger in left:
