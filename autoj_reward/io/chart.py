@@ -62,7 +62,7 @@ class Frame:
         return scale(low, high, self.height - self.bottom - inset, self.top)
 
     def y_axis(self, marks: Iterable[float], y: Scale, write: Callable[[float], str] = num) -> str:
-        """Return a grid line and a label for each mark."""
+        """Return SVG with a grid line and a label for each mark."""
         left, right = self.left, self.width - self.right
         return "".join(
             f'<path class="grid" stroke="#ddd" d="M{left} {y(mark):.1f}H{right}"/>'
@@ -71,7 +71,7 @@ class Frame:
         )
 
     def x_tick(self, x: float, text: str) -> str:
-        """Return a tick with its label."""
+        """Return SVG with a tick and its label."""
         foot = self.height - self.bottom
         return (
             f'<path class="axis" stroke="#999" d="M{x:.1f} {foot}v4"/>'
@@ -81,7 +81,7 @@ class Frame:
     def svg(
         self, body: Iterable[str], x_name: str, y_name: str, label: str = "", alone: bool = True
     ) -> str:
-        """Return the chart with its axis names.
+        """Return the whole chart as SVG, with its axis names.
 
         label: description for screen readers. alone: whether the chart is a file of its own, not
         part of a page.

@@ -93,8 +93,8 @@ def _variance(distribution: Sequence[tuple[str, float]] | None) -> float | None:
 def spread_of_means(drawn: Mapping[int, Sequence[float]], prior: float) -> dict[int, float]:
     """Return the standard error of each mean.
 
-    drawn: sampled values by candidate. The variance is pooled over all candidates, and `prior`
-    counts in it as PRIOR observations.
+    drawn: sampled values by candidate. The variance is pooled over candidates with several values,
+    and `prior` counts in it as PRIOR observations.
     """
     rest = sum(pvariance(values) * len(values) for values in drawn.values())
     free = sum(len(values) - 1 for values in drawn.values())
