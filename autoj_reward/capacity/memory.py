@@ -28,8 +28,8 @@ MODEL_TYPES = (
     "cohere", "gemma", "glm", "glm4", "granite", "llama", "ministral3", "mistral", "olmo2", "phi3",
     "qwen2", "qwen3", "seed_oss", "smollm3",
 )  # fmt: skip
-"""Supported `model_type` values: dense decoders with gated feed-forward blocks and equal attention
-in every layer.
+"""Supported `model_type` values: dense decoders with gated feed-forward blocks and the same kind of
+attention in every layer.
 
 `ModelShape` counts their parameters within 0.1 %. Other types are refused. transformers could count
 them too, but its import takes 4 s, and a plan takes 0.2 s.

@@ -76,14 +76,15 @@ class Filter(NamedTuple):
     """Filter and sort order of a list of queries."""
 
     judge: int
+    """Index of the judge."""
     view: int = 0
     """Index in VIEWS."""
     order: str = "newest"
     """Name in ORDERS."""
     outcome: str = ""
-    """Outcome that any judgement of the query must have; empty for all."""
+    """Outcome that at least one judgement of the query must have; empty for all queries."""
     flag: str = ""
-    """Flag that any judgement of the query must have; empty for all."""
+    """Flag that at least one judgement of the query must have; empty for all queries."""
 
 
 class JudgedRow(NamedTuple):
@@ -272,7 +273,7 @@ class Index:
         return " AND ".join(parts), values
 
     def known(self, journal: int, keys: Sequence[str]) -> dict[str, float]:
-        """Return the times of the given keys of a journal that are in the index."""
+        """Return {key: time} of the given keys of a journal that are in the index."""
         marks = ", ".join("?" * len(keys))
         where = f"SELECT key, at FROM judged WHERE key IN ({marks}) AND journal = ?"
         return dict(self._db.execute(where, (*keys, journal)).fetchall())
