@@ -29,7 +29,7 @@ class BadField(Exception):
     """Raised for a bad row."""
 
     def __init__(self, field: str, reason: str) -> None:
-        """field: the field at fault; "" for the row as a whole."""
+        """Create the error. field: the field at fault; "" for the row as a whole."""
         super().__init__(field, reason)
         self.field = field.encode("utf-8", "backslashreplace").decode()
         self.reason = reason

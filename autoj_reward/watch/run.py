@@ -38,7 +38,7 @@ class Run:
     """
 
     def __init__(self, path: Path) -> None:
-        """path: the run's output folder or file, or its journal."""
+        """Find the run's files. path: its output folder or file, or its journal."""
         self.path = _results(path)
         self.index = Index()
         """Index of the judgements; use it only while holding `lock`."""

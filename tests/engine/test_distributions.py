@@ -53,8 +53,10 @@ class Dialect(Endpoint):
         silent: bool = False,
         written: tuple[str, ...] = TEXT,
     ) -> None:
-        """goes_on: whether it continues an assistant's message. most: maximum log-probabilities
-        that it accepts; None: it refuses them. silent: whether it accepts the parameter but returns
+        """Start the endpoint.
+
+        goes_on: whether it continues an assistant's message. most: maximum log-probabilities that
+        it accepts; None: it refuses them. silent: whether it accepts the parameter but returns
         none. written: the tokens of its critiques, with 7 in place of the rating.
         """
         super().__init__()
