@@ -1,12 +1,12 @@
-"""The judge in TRL's trainers; each adapter loads what its trainer needs on first use.
+"""LLM judges as rewards in TRL's trainers. Each adapter imports its trainer's modules on first use.
 
     with RewardModel("GAIR/autoj-13b") as reward:
         GRPOTrainer(model, reward_funcs=reward.trl(), ...)
 
-`GRPOReward` has the functions of GRPOTrainer and RLOOTrainer; `reward.trl()` is its async one.
-`OnlineDPOReward` has those of OnlineDPOTrainer. Its subclass `DecidedPairsTrainer` learns from
-decided pairs alone. `PPOReward` is the reward model of PPOTrainer; it finds the prompts of a batch
-in a `prompt_table`.
+- `GRPOReward`: reward functions for GRPOTrainer and RLOOTrainer; `reward.trl()` is its async one.
+- `OnlineDPOReward`: reward functions for OnlineDPOTrainer.
+- `DecidedPairsTrainer`: an OnlineDPOTrainer that skips pairs with equal rewards.
+- `PPOReward`: reward model for PPOTrainer; it finds its prompts in a `prompt_table`.
 """
 
 from __future__ import annotations

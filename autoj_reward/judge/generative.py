@@ -1,4 +1,5 @@
-"""The generative judge: it renders a prompt, lets its engine write, and reads every slot of it."""
+"""Generative judge: renders a prompt, lets the engine generate, and reads every slot of the
+verdict."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ from autoj_reward.types import (
 )
 
 MIN_MASS = 0.01
-"""Least probability on valid labels for a slot to count as an answer."""
+"""Minimum probability on valid labels for a slot to count as answered."""
 
 
 class GenerativeJudge:
-    """Judges one input at a time; many at once is the caller's business."""
+    """Judge that answers one input at a time. The caller decides how many run concurrently."""
 
     def __init__(
         self,
@@ -53,17 +54,21 @@ class GenerativeJudge:
 
     @property
     def views(self) -> frozenset[View]:
-        """The numbers that this judge gives; of an endpoint, once `contact` has returned."""
+        """Numbers that this judge gives; for an endpoint, once `contact` returned."""
         return views_of(self.config, self.format, self.engine.abilities)
 
     @property
     def distributions(self) -> str:
-        """Where label probabilities come from, for a log."""
+        """Source of label probabilities, as text for a log."""
         return distributions_of(self.config, self.format, self.engine.abilities)
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask an endpoint what it can, unless `known` says; return what is known then. Raises
-        EngineUnavailable if nobody answers, ConfigError for what only the user can mend."""
+        """Send an endpoint its first request and return its capabilities.
+
+        known: capabilities from an earlier contact, which are not tested again. Raises
+        EngineUnavailable if the endpoint does not answer, and ConfigError for a fault that only the
+        user can correct.
+        """
         return await self.engine.contact(self._sampling(0), known)
 
     def _sampling(self, sample: int) -> Sampling:
@@ -78,11 +83,11 @@ class GenerativeJudge:
         )
 
     async def judge(self, item: JudgeInput) -> Judgement:
-        """Rate one response, or compare two in the given order. A `direct` input is rated at the
-        slot right after the prompt, the same prompt that a critique would follow.
+        """Rate one response, or compare two in the given order.
 
-        Raises EngineUnavailable when the engine does not answer; every other failure comes back
-        as a judgement that abstains with its outcome and reason.
+        A `direct` input is rated at the slot right after the prompt that a critique would follow.
+        Raises EngineUnavailable if the engine does not answer. Every other failure returns a
+        judgement that abstains, with its outcome and reason.
         """
         started = time.monotonic()
         if self.config.criteria and CRITERIA in self.format.context(item.protocol):
@@ -98,7 +103,7 @@ class GenerativeJudge:
     async def _asked(self, item: JudgeInput) -> Judgement:
         config = self.config
         require_readable(item, config.max_text_chars)
-        # Room for the forced slot: its own words and the label's tokens.
+        # Leave tokens for a forced slot: its opening words and the label.
         output = max_output_tokens(config, self.format) + 32
         prepared = await self.engine.prepare(render(item, self.format), output, config.over_long)
         spoken, critique = Spoken(Generation("")), config.critique and not item.direct
@@ -121,7 +126,7 @@ class GenerativeJudge:
     async def _read(
         self, item: JudgeInput, prepared: Prepared, spoken: Spoken, critique: bool
     ) -> Judgement:
-        """Read every slot of the verdict in order; one that the judge left out is forced."""
+        """Read every slot of the verdict in order; force a slot that the judge left out."""
         own, protocol = spoken.own, self.format.protocol(item.protocol)
         slots = self.format.slots(item.protocol, len(item.responses))
         places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
@@ -160,7 +165,8 @@ class GenerativeJudge:
     async def _beside(
         self, slot: Slot, place: Written, prepared: Prepared, spoken: Spoken
     ) -> LabelProbs | None:
-        """The probabilities at a verdict that the judge wrote, if they are wanted and known."""
+        """Return the label probabilities at a verdict that the judge wrote, or None if unwanted or
+        unknown."""
         labels = slot.labels_beside(place.name, spoken.text[place.start : place.end])
         if self.config.distribution is False or not labels:
             return None
@@ -170,8 +176,11 @@ class GenerativeJudge:
     async def _forced(
         self, slot: Slot, prepared: Prepared, spoken: Spoken, keep: int, opening: str
     ) -> LabelProbs | None:
-        """The probabilities of a slot where the judge wrote nothing; of a rating with the half
-        point told apart that begins like the likeliest number."""
+        """Return the label probabilities of a slot where the judge wrote nothing.
+
+        On a scale with half points, the slot is read again with one more label: the half point that
+        begins like the likeliest number (5.5 begins like 5).
+        """
         if not slot.labels:
             return None
         read = await self._probs(slot, prepared, spoken, keep, opening, slot.labels)
@@ -182,7 +191,8 @@ class GenerativeJudge:
         return replace(again, usage=read.usage + again.usage) if again else read
 
     async def _before(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
-        """The rating at the slot right after the prompt, beside a critique, and its cost."""
+        """Return the rating at the slot right after the prompt, in addition to a critique, and its
+        usage."""
         if not self.config.direct:
             return None, Usage()
         at_once = silent(self.engine, prepared, self.format.thinking)
@@ -201,7 +211,7 @@ class GenerativeJudge:
         opening: str,
         labels: Sequence[str],
     ) -> LabelProbs | None:
-        """The probabilities of labels after text[:keep] and the opening, by the labels' names."""
+        """Return the probabilities of labels after text[:keep] and the opening, by label name."""
         at = spoken.start + keep
         read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
         if read is None:
@@ -210,7 +220,10 @@ class GenerativeJudge:
 
 
 def _finished(place: Written | ParseFailure, slot: Slot, spoken: Spoken) -> Written | ParseFailure:
-    """A verdict behind its reason stands only at the end of a text that has one."""
+    """Return a parse failure for a verdict in an unfinished text, unless the slot comes first.
+
+    A verdict that follows its reason is valid only if the judge finished its text.
+    """
     if spoken.own.finished or slot.comes_first or isinstance(place, ParseFailure):
         return place
     reason = "the verdict stands in a text without an end"
@@ -244,7 +257,7 @@ def _reading(
 
 
 def _counts(read: LabelProbs) -> bool:
-    """Whether enough of the probability lies on labels, and more than on what is unknown."""
+    """Return whether labels hold enough of the probability, and at least as much as is unknown."""
     return read.mass >= MIN_MASS and read.mass >= read.unknown
 
 
@@ -268,17 +281,18 @@ def _abstain(
 
 
 def with_criteria(item: JudgeInput) -> JudgeInput:
-    """The input with the criteria of its query's scenario, unless it brings its own."""
+    """Return the input with the criteria of its query's scenario, unless it has criteria
+    already."""
     if CRITERIA in item.context:
         return item
     known = dict(item.context) | {CRITERIA: criteria_of(question(item.query, item.turns))}
     return replace(item, context=Context(known, item.turns))
 
 
-@lru_cache(maxsize=256)  # responses to one query come together
+@lru_cache(maxsize=256)  # responses to one query are judged close together
 def criteria_of(query: str) -> str:
-    """The criteria of the scenario that the shipped classifier finds."""
-    from autoj_reward.models.scenarios import shipped_classifier  # numpy, which others do without
+    """Return the criteria of the scenario that the bundled classifier predicts for a query."""
+    from autoj_reward.models.scenarios import shipped_classifier  # imports numpy only if needed
 
     [found] = shipped_classifier().classify([query])
     return criteria_text(load_scenarios()[found.scenario])

@@ -1,4 +1,5 @@
-"""Judges that think before they speak: the block is read past, bounded, and kept apart."""
+"""Judges that think before they answer: the thinking block is limited, and separated from
+the text."""
 
 from __future__ import annotations
 
@@ -8,22 +9,23 @@ from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, cou
 from autoj_reward.formats.schema import Thinking
 
 CUT = "thinking_cut"
-"""The flag of a judgement whose thinking block was closed by force."""
+"""Flag of a judgement whose thinking block was closed by force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a judge wrote.
-
-    start: where its text after the thinking block begins in own.text. thinking: the block. cut:
-    whether it was closed by force. problem: why no text follows it; empty if one does.
-    """
+    """A judge's output, split into thinking and text."""
 
     own: Generation
+    """The whole generated answer."""
     start: int = 0
+    """Index in `own.text` where the text after the thinking block begins."""
     thinking: str = ""
+    """Content of the thinking block."""
     cut: bool = False
+    """Whether the block was closed by force."""
     problem: str = ""
+    """Reason why no text follows the block; empty if one does."""
 
     @property
     def text(self) -> str:
@@ -31,7 +33,11 @@ class Spoken:
 
 
 def silent(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:
-    """The prompt after an empty block, where a judge that thinks would give its verdict at once."""
+    """Return the prompt followed by an empty thinking block, so that the verdict comes next.
+
+    The prompt is returned as it is if the judge does not think, or an endpoint assembles the
+    prompt.
+    """
     if marks is None or prepared.tail is None:
         return prepared
     opened = "" if prepared.tail.rstrip().endswith(marks.open) else f"{marks.open}\n"
@@ -41,10 +47,11 @@ def silent(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepar
 async def speak(
     engine: Engine, prepared: Prepared, sampling: Sampling, marks: Thinking | None, bound: int
 ) -> Spoken:
-    """Let a judge write: at most `bound` tokens of thinking, then at most sampling.max_tokens.
+    """Generate a judge's answer: at most `bound` thinking tokens, then `sampling.max_tokens` of
+    text.
 
-    An endpoint that puts the prompt together itself cannot be made to go on from a block cut off:
-    it gets both shares at once, and a block that is open at their end is a problem.
+    An endpoint that assembles the prompt cannot continue after a block that was cut. It gets both
+    limits as one, and a block that is still open at their end is a problem.
     """
     if marks is None:
         own = await _generated(engine, prepared, sampling)
@@ -76,10 +83,10 @@ async def _generated(engine: Engine, prepared: Prepared, sampling: Sampling) -> 
 
 
 def read_past(own: Generation, marks: Thinking, inside: bool) -> Spoken:
-    """What was written, with its thinking apart: everything up to the last close, so that a close
-    that is quoted ends nothing.
+    """Split an answer into its thinking, up to the last closing mark, and its text.
 
-    inside: whether a text without a close is all thinking, unless an endpoint gives that apart.
+    The last mark counts because the thinking may quote one. inside: whether a text without a
+    closing mark is all thinking, unless an endpoint returned the thinking separately.
     """
     before, close, after = own.text.rpartition(marks.close)
     text = after.lstrip()

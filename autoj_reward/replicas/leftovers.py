@@ -1,8 +1,10 @@
-"""What a killed process of ours could not clean up, and its removal at the next start.
+"""Clean-up after killed processes: their remaining child processes and shared memory are removed at
+the next start.
 
-Who starts an engine or a Ray writes down its own processes and the shared memory they hold, in a
-file of the cache folder. Of a file whose writer is dead, what it names and nothing else is removed:
-processes that are still the same ones, and memory that no process has mapped any more.
+A process that starts an engine or a Ray writes a record into the cache folder. It lists its child
+processes and their shared memory. If the process that wrote a record is dead, `clean` removes what
+the record lists and nothing else. Processes must still be the same ones, and shared memory must not
+be mapped by any process.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from autoj_reward.replicas.processes import end, family
 SHARED = Path("/dev/shm")
 PROC = Path("/proc")
 EVERY_S = 1.0
-"""Seconds between two looks at the processes of an engine that starts."""
+"""Seconds between two records while an engine starts."""
 
 
 def record(roots: Iterable[psutil.Process] = ()) -> None:
-    """Write down the descendants of this process and the `roots`, and what memory they share."""
+    """Record the descendants of this process and of `roots`, and the shared memory that
+    they map."""
     if (folder := _folder()) is None:
         return
     own = psutil.Process()
@@ -42,8 +45,11 @@ def record(roots: Iterable[psutil.Process] = ()) -> None:
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Around the start of an engine, whose processes are there long before it answers: `record`
-    each second until it does, and once more."""
+    """Call `record` every second while an engine starts within this context, and once more
+    afterwards.
+
+    The engine's processes exist long before it answers.
+    """
     done = threading.Event()
 
     def repeat() -> None:
@@ -61,14 +67,14 @@ def recording() -> Iterator[None]:
 
 
 def clean() -> None:
-    """Remove what dead writers have left."""
+    """Remove the processes and shared memory that dead processes left behind."""
     if (folder := _folder()) is None:
         return
     for path in folder.glob("*.json"):
         writer, _, started = path.stem.partition("-")
         if not started or _started(int(writer)) == started:
             continue
-        with suppress(OSError, ValueError, KeyError, TypeError):  # somebody cleans too
+        with suppress(OSError, ValueError, KeyError, TypeError):  # another process may clean too
             _remove(json.loads(path.read_text(encoding="utf-8")))
         path.unlink(missing_ok=True)
 
@@ -77,7 +83,7 @@ def _remove(facts: dict[str, Any]) -> None:
     left = set()
     for pid, started in facts["processes"]:
         with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)  # first: should the id change hands, it knows
+            process = psutil.Process(pid)  # created first: it detects a reuse of the id
             left |= {process} if started and _started(pid) == started else set()
     end(left, patience_s=0.0)
     for name in set(facts["shared"]) - _mapped(psutil.pids()):
@@ -85,7 +91,7 @@ def _remove(facts: dict[str, Any]) -> None:
 
 
 def _folder() -> Path | None:
-    """Where the processes of this boot and name space write; None on a system without /proc."""
+    """Return the record folder of this boot and PID namespace; None on a system without /proc."""
     if not (PROC / "self" / "stat").exists():
         return None
     boot = (PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
@@ -96,7 +102,8 @@ def _folder() -> Path | None:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since the boot; empty if there is none or it is a zombie."""
+    """Return a process's start time in ticks since boot; empty if it does not exist or is
+    a zombie."""
     try:
         facts = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -105,10 +112,10 @@ def _started(pid: int) -> str:
 
 
 def _mapped(pids: Iterable[int]) -> set[str]:
-    """Names of the shared memory of Python's `multiprocessing` that these processes have mapped."""
+    """Return the names of Python `multiprocessing` shared memory that these processes map."""
     found = set()
     for pid in pids:
-        with suppress(OSError):  # gone meanwhile, or another user's, who cannot map ours
+        with suppress(OSError):  # it has exited, or belongs to another user, who cannot map ours
             text = (PROC / str(pid) / "maps").read_bytes()
             for line in text.splitlines():
                 if b"/dev/shm/psm_" in line and not line.endswith(b"(deleted)"):

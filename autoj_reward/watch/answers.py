@@ -1,12 +1,13 @@
-"""What the page asks for, each a small JSON object, whatever the size of the run.
+"""API of the `autoj watch` page. Every answer is a small JSON object, whatever the size of the run.
 
-    run         the run in figures, for one judge
+    run         metrics of the run, for one judge
     queries     a page of queries, sorted, filtered and searched
-    query       one query with its candidates and comparisons
-    pair        two of its candidates, or one, with all that was said of them
-    curves      what a trainer logged
+    query       one query with its candidates
+    pair        one or two of its candidates, with all judgements and comparisons
+    curves      metrics that a trainer logged
 
-Texts are cut at a length and made visible (`shown.py`); the page shows them as text alone.
+Texts are truncated and their invisible characters made visible (`shown.py`). The page displays them
+as plain text.
 """
 
 from __future__ import annotations
@@ -34,25 +35,26 @@ from autoj_reward.watch.statistics import VIEWS, RunStatistics
 from autoj_reward.watch.timeline import ALONE, COMPARISON, Timeline
 
 PAGE = 20
-"""Queries of one answer."""
+"""Queries in one answer."""
 JUDGED = 20_000
-"""Most judgements of a query that are read."""
+"""Maximum judgements that are read for a query."""
 CANDIDATES = 200
-"""Most candidates of a query that are listed: its best, and its worst."""
+"""Maximum candidates that are listed for a query: half from the best, half from the worst."""
 SAID = 16
-"""Most judgements of a candidate, and comparisons of two, that are shown whole."""
+"""Maximum judgements of a candidate, and comparisons of two, that are shown in full."""
 SEARCH_S = 1.0
-"""How long one search may take before it says how far it came."""
+"""Seconds after which a search returns with the position that it has reached."""
 STRETCH = 25
 """Queries that are searched at a time."""
 SEARCHED = 5000
-"""Judgements of one query that are searched."""
+"""Maximum judgements of one query that are searched."""
 
 Given = Mapping[str, str]
+"""Query parameters of a request, by name."""
 
 
 class Answers:
-    """Answers questions of the page about one run. Raises InputError for an unknown question."""
+    """API of one run. Raises InputError for an unknown endpoint or a bad parameter."""
 
     def __init__(self, run: Run, now: Callable[[], float] = time.time) -> None:
         self._run, self._now = run, now
@@ -65,6 +67,7 @@ class Answers:
         }
 
     def answer(self, name: str, given: Given) -> dict[str, Any]:
+        """Return the answer of the endpoint `name`."""
         if name not in self._about:
             raise InputError(f"{name[:80]!r}: ask for one of {', '.join(self._about)}")
         return self._about[name](given)
@@ -134,9 +137,11 @@ class Answers:
     def _search(
         self, wanted: Filter, text: str, start: int
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return queries from the start-th on whose query, response or critique holds the text, in
-        whatever case, and where to go on; None when all have been searched. All hold an empty
-        text."""
+        """Return (matching queries, position at which to continue).
+
+        A query matches if its query, a response or a critique contains the text, ignoring case. An
+        empty text matches all queries. The position is None when all queries have been searched.
+        """
         if not text:
             rows = self._stretch(wanted, start, PAGE)
             return rows, start + PAGE if len(rows) == PAGE else None
@@ -237,7 +242,7 @@ class Answers:
 
 
 def as_text(answer: dict[str, Any]) -> str:
-    """Return JSON of ASCII alone; NaN and infinity become null."""
+    """Return an answer as ASCII JSON; NaN and infinity become null."""
     return json.dumps(to_plain(answer), allow_nan=False)
 
 
@@ -274,7 +279,7 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
 
 
 def _standing(rows: list[JudgedRow]) -> list[Stander]:
-    """The rated candidates, and those that were only compared."""
+    """Return the rated candidates, followed by those that were only compared."""
     found = standers(rows)
     names = {own.response for own in found}
     for row in rows:
@@ -286,7 +291,10 @@ def _standing(rows: list[JudgedRow]) -> list[Stander]:
 
 
 def _ordered(found: list[Stander], view: int) -> list[Stander]:
-    """Best first in the view, equal ones by their expected rating, those without a number last."""
+    """Return the candidates, best first in the view.
+
+    Equal values are ordered by expected rating. Candidates without a value come last.
+    """
 
     def rank(own: Stander) -> tuple[bool, float, float]:
         values = own.result().values

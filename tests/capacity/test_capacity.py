@@ -100,7 +100,7 @@ def test_parameters_are_those_published(name: str) -> None:
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_parameters_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
-    """Of the model that each type makes by default, from the `config.json` that it writes."""
+    """Read the `config.json` of each type's default model."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -157,7 +157,7 @@ servings = st.builds(
 
 
 def rate(shape: ModelShape, gpu: str, serving: Serving, given: Lengths, devices: int = 1) -> float:
-    """Judgements a minute, 0 where nothing fits."""
+    """Return judgements a minute; 0 if nothing fits."""
     several = serving.model_copy(update={"tensor_parallel": devices})
     try:
         return roofline(shape, known_gpus()[gpu], several, judgement_tokens(given)).per_minute

@@ -1,4 +1,4 @@
-"""Requests and tokens a minute, on a clock that only waits move."""
+"""Rate limits for requests and tokens, on a clock that moves only during waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autoj_reward.engine.endpoint import Pace
 
 
 class Clock:
-    """now: seconds on it. waits: those of every request, which pass at once if `passes`."""
+    """Simulated clock."""
 
     def __init__(self) -> None:
         self.now, self.passes = 100.0, False
@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def waits_of(pace: Pace, clock: Clock, *tokens: int) -> list[float]:
-    """Seconds that requests of so many tokens wait where all come at the same time."""
+    """Return the seconds that requests of these token counts wait if all arrive at once."""
     clock.waits.clear()
     await asyncio.gather(*(pace.take(size) for size in tokens))
     return list(clock.waits)

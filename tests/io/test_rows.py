@@ -1,4 +1,4 @@
-"""Reading input rows: what is kept, what is named and left out, what stops the reading."""
+"""Input rows: which are kept, which are named and left out, and which errors stop the reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Criteria by scenario: filled where a format shows them and nobody else brings them."""
+"""Scenario criteria: filled in if a format shows them and the input has none."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from autoj_reward.types import (
 
 
 class Reader(Engine):
-    """An engine that reads a rating out of the prompt, and writes nothing."""
+    """Engine that takes the rating from the prompt, and generates nothing."""
 
     def __init__(self, ratings: dict[str, dict[str, float] | None]) -> None:
         self.ratings = ratings

@@ -1,5 +1,8 @@
-"""A Ray that we start: reached from this machine alone, its token by this user alone, and its judge
-replaced without a failed request."""
+"""A Ray that this package starts: isolation and replacement of its judge.
+
+It is reachable from this machine only, its token is readable by this user only, and its judge is
+replaced without a failed request.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,7 @@ def test_the_token_is_private_and_the_environment_as_before(
 
 
 def test_a_call_that_comes_late_starts_no_ray() -> None:
-    """Whichever of our modules comes first, in a process where nobody has imported Ray before."""
+    """Whichever module of this package is imported first, in a process without Ray."""
     script = (
         "import autoj_reward.replicas.backend, ray\n"
         "try: ray.put(1)\n"

@@ -1,4 +1,5 @@
-"""What killed processes leave behind goes at the next start, and nothing else does."""
+"""Processes and memory that killed processes leave are removed at the next start; nothing
+else is."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def writer() -> Iterator[tuple[subprocess.Popen[str], Path, psutil.Process]]:
-    """A process that has recorded its memory and its child."""
+    """Start a process that has recorded its memory and its child."""
     command = [sys.executable, "-c", WRITER]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Processes that are ended for good."""
+"""Processes are ended together with their children."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ time.sleep(600)
 
 
 def test_what_they_start_after_a_look_at_them_ends_with_them() -> None:
-    """A replica that is about to start its engine when its Ray stops."""
+    """Example: a replica is about to start its engine when its Ray stops."""
     command, pipe = [sys.executable, "-c", STARTING], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as started:
         try:
