@@ -24,13 +24,13 @@ FOLLOWS = {
 """Roles that may follow each role. The empty string is the start of the conversation."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """Pattern of the name of a context field."""
-OWN = re.compile("query|responses|response(_[0-9]+)?")
+RESERVED_NAMES = re.compile("query|responses|response(_[0-9]+)?")
 """Names of a judge input's own texts. No context field may use them."""
 
 
-def is_own(name: str) -> bool:
+def is_reserved_name(name: str) -> bool:
     """Return whether a name is reserved for one of a judge input's own texts."""
-    return OWN.fullmatch(name) is not None
+    return RESERVED_NAMES.fullmatch(name) is not None
 
 
 class BadMessages(InputError):
@@ -51,7 +51,7 @@ class Turn:
     text: str
 
 
-def plain(turns: Sequence[Turn]) -> str:
+def to_plain_text(turns: Sequence[Turn]) -> str:
     """Return a conversation as one text.
 
     A lone user turn stays as it is. Otherwise each turn is a paragraph that begins with its role
@@ -62,7 +62,7 @@ def plain(turns: Sequence[Turn]) -> str:
     return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
 
 
-def question(query: str, turns: Sequence[Turn]) -> str:
+def last_user_text(query: str, turns: Sequence[Turn]) -> str:
     """Return the text of the last user turn, or the query if there are no turns."""
     return next((turn.text for turn in reversed(turns) if turn.role == "user"), query)
 
@@ -150,7 +150,7 @@ class Context(Mapping[str, str]):
     def __post_init__(self) -> None:
         given = dict(self.texts)
         for name, text in given.items():
-            if not isinstance(name, str) or not NAME.fullmatch(name) or is_own(name):
+            if not isinstance(name, str) or not NAME.fullmatch(name) or is_reserved_name(name):
                 raise ValueError(f"{name!r} names no context field: write it like `reference`")
             if not isinstance(text, str):
                 raise TypeError(f"context field {name!r} is no text: {text!r:.80}")
@@ -170,7 +170,7 @@ class Context(Mapping[str, str]):
         return Context(self.texts, () if [t.role for t in turns] == ["user"] else turns)
 
 
-NOTHING = Context()
+EMPTY_CONTEXT = Context()
 """Empty context."""
 
 

@@ -8,9 +8,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from autoj_reward.conversation import NOTHING, Turn, before_response, context_of, messages_of, plain
+from autoj_reward.conversation import (
+    EMPTY_CONTEXT,
+    Turn,
+    before_response,
+    context_of,
+    messages_of,
+    to_plain_text,
+)
 
-Asking = str | tuple[Turn, ...]
+QueryOrTurns = str | tuple[Turn, ...]
 """The prompt that a response answers: a query, or the turns of a conversation."""
 
 
@@ -42,7 +49,7 @@ SINGLE, PAIRWISE, GROUP = "single", "pairwise", "group"
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slot names: the rating, the verdict of a comparison, and the rating read right after
 the prompt."""
-PLANTED = "planted_verdict"
+PLANTED_FLAG = "planted_verdict"
 """Flag of a judgement if a text written by the policy contains a verdict."""
 GIVEN = ("user", "system")
 """Roles whose turns the policy did not write."""
@@ -79,7 +86,7 @@ class Candidate:
     """
     group_id: str | None = None
     """Group to which the candidate belongs; see `group_key`."""
-    context: Mapping[str, str] = NOTHING
+    context: Mapping[str, str] = EMPTY_CONTEXT
     """Named texts that the judge's format shows with query and response, such as a reference."""
     unusable: str = ""
     """Why this candidate cannot be judged for any part of a reward. Empty if it can."""
@@ -93,7 +100,7 @@ class Candidate:
         object.__setattr__(self, "query", _asked(self.query, self.context))
 
     @classmethod
-    def of(cls, messages: Any, context: Mapping[str, str] = NOTHING) -> Candidate:
+    def of(cls, messages: Any, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
         """Return the candidate made of the assistant's last message and the messages before it.
 
         Raises BadMessages, an InputError, if they are no conversation or the assistant has no turn.
@@ -119,20 +126,20 @@ def group_key(candidate: Candidate) -> GroupKey:
 
 
 def after(
-    turns: tuple[Turn, ...], response: str, context: Mapping[str, str] = NOTHING
+    turns: tuple[Turn, ...], response: str, context: Mapping[str, str] = EMPTY_CONTEXT
 ) -> Candidate:
     """Return the candidate for a response to a conversation."""
-    return Candidate(plain(turns), response, context=context_of(context).after(turns))
+    return Candidate(to_plain_text(turns), response, context=context_of(context).after(turns))
 
 
-def turns_in(context: Mapping[str, str]) -> tuple[Turn, ...]:
+def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
     """Return the conversation that a context holds. Empty if the prompt is a plain query."""
     return context_of(context).turns
 
 
 def _asked(query: str, context: Mapping[str, str]) -> str:
-    turns = turns_in(context)
-    return plain(turns) if turns else query
+    turns = context_turns(context)
+    return to_plain_text(turns) if turns else query
 
 
 class Pair(NamedTuple):
@@ -141,7 +148,7 @@ class Pair(NamedTuple):
     query: str
     first: str
     second: str
-    context: Mapping[str, str] = NOTHING
+    context: Mapping[str, str] = EMPTY_CONTEXT
     """Named texts that the judge's format shows with query and responses."""
 
     @classmethod
@@ -168,7 +175,7 @@ class JudgeInput:
     """Index of this critique among the k sampled ones, from 0. It sets the seed."""
     direct: bool = False
     """Whether only the rating slot right after the prompt is read, without a critique."""
-    context: Mapping[str, str] = NOTHING
+    context: Mapping[str, str] = EMPTY_CONTEXT
     """Named texts that the judge's format shows with query and responses."""
 
     def __post_init__(self) -> None:
@@ -178,7 +185,7 @@ class JudgeInput:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The conversation that the responses answer. Empty if the prompt is a plain query."""
-        return turns_in(self.context)
+        return context_turns(self.context)
 
     @property
     def untrusted(self) -> tuple[str, ...]:

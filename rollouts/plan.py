@@ -16,7 +16,7 @@ from autoj_reward.capacity.memory import (
     TrainingDevices,
     find_shape,
     memory_parts,
-    require_room,
+    require_memory,
     unquantised,
 )
 from autoj_reward.capacity.plan import (
@@ -34,8 +34,8 @@ from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.markup import table
 from autoj_reward.models.device import Device
-from autoj_reward.models.room import engine_parts, require_engine_room
-from autoj_reward.models.settings import kv_precision, settled, weight_precision
+from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
+from autoj_reward.models.settings import kv_precision, resolve_engine_settings, weight_precision
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.training.common import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
@@ -134,13 +134,13 @@ def _engine(
         return
     rate = None
     try:
-        require_engine_room(config, device)
+        require_engine_memory(config, device)
         if isinstance(config, JudgeConfig):
             rate = _rate(config, found["KV cache"], device, machine, flags)
     except (ConfigError, ModelError) as error:
         yield Row(name, config.tensor_parallel, found, str(error))
         return
-    sequences = rate["sequences"] if rate else settled(config, device).max_sequences
+    sequences = rate["sequences"] if rate else resolve_engine_settings(config, device).max_sequences
     yield Row(name, config.tensor_parallel, found, None, sequences, rate)
 
 
@@ -153,7 +153,7 @@ def _rate(
         kv=kv_precision(config, device),
         tensor_parallel=config.tensor_parallel,
         kv_cache_gib=kv_cache_gib * config.tensor_parallel,
-        max_sequences=settled(config, device).max_sequences,
+        max_sequences=resolve_engine_settings(config, device).max_sequences,
         efficiency=flags.efficiency,
     )
     if unquantised(serving.weights) not in machine.tflops:
@@ -180,7 +180,7 @@ def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]
             continue
         fault = None
         try:
-            require_room(training, place)
+            require_memory(training, place)
         except ConfigError as error:
             fault = str(error)
         yield Row(name, place.gpus, memory_parts(training, place), fault)

@@ -181,7 +181,7 @@ class Training:
     sampled: int = 0
     """Sequences that a GPU samples at once."""
     written: int = 0
-    """Sampled tokens of each sequence."""
+    """SampledResponses tokens of each sequence."""
     scores: int = 0
     """Copies of the sampled tokens' float32 logits that are kept."""
 
@@ -231,7 +231,7 @@ def memory_parts(training: Training, place: TrainingDevices) -> dict[str, float]
     return {name: size / GIB for name, size in found.items() if size} | {"reserve": RESERVE_GIB}
 
 
-def require_room(training: Training, place: TrainingDevices) -> dict[str, float]:
+def require_memory(training: Training, place: TrainingDevices) -> dict[str, float]:
     """Return the memory parts if they fit. Raises ConfigError with all parts if they do not."""
     found = memory_parts(training, place)
     if sum(found.values()) <= place.memory_gib:
@@ -245,12 +245,13 @@ def require_room(training: Training, place: TrainingDevices) -> dict[str, float]
     if not place.sharded and training.lora_rank is None:
         lighter.append("accelerate launch with configs/trainers/accelerate_fsdp.yaml")
     raise ConfigError(
-        f"{training.shape.name} does not fit: a step takes {listed(found)}, of {place.gpus} GPUs "
-        f"with {place.memory_gib:.1f} GiB, {shared}: take {', '.join(lighter)}, or more GPUs"
+        f"{training.shape.name} does not fit: a step takes {describe_parts(found)}, of "
+        f"{place.gpus} GPUs with {place.memory_gib:.1f} GiB, {shared}: take {', '.join(lighter)}, "
+        "or more GPUs"
     )
 
 
-def listed(found: dict[str, float]) -> str:
+def describe_parts(found: dict[str, float]) -> str:
     """Return the sum of the parts and each part as text."""
     each = ", ".join(f"{name} {size:.1f}" for name, size in found.items())
     return f"{sum(found.values()):.1f} GiB ({each})"

@@ -15,7 +15,7 @@ from autoj_reward.capacity.roofline import (
     Serving,
     find_gpu,
     judgement_tokens,
-    kv_room_gib,
+    kv_memory_gib,
     measure_machine,
     roofline,
 )
@@ -111,7 +111,7 @@ def rate_of(
     rate, devices = roofline(shape, machine, serving, work), serving.tensor_parallel
     engines = math.ceil(config.wanted / rate.per_minute) if config.wanted else None
     return {
-        "kv_cache_gib": kv_room_gib(shape, machine, serving),
+        "kv_cache_gib": kv_memory_gib(shape, machine, serving),
         "sequences": rate.sequences,
         "per_minute_a_device": rate.per_minute / devices,
         "bound": rate.bound,

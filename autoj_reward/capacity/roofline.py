@@ -88,7 +88,7 @@ def find_gpu(name: str) -> Machine:
         ) from None
 
 
-def reported(device: str) -> Machine:
+def find_gpu_by_driver_name(device: str) -> Machine:
     """Return the GPU of the table whose driver reports this name. Raises ConfigError."""
     for machine in known_gpus().values():
         if machine.device == device:
@@ -260,7 +260,7 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Judgeme
 
     Raises ModelError if the weights, the KV cache or a single sequence does not fit.
     """
-    room = kv_room_gib(shape, machine, serving)
+    room = kv_memory_gib(shape, machine, serving)
     tokens = room * GIB / _kv_bytes(shape, serving)
     half = work.output / 2
     count = int(tokens / (work.prompt + half))
@@ -279,7 +279,7 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Judgeme
     return count
 
 
-def kv_room_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
+def kv_memory_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
     """Return the GiB that an engine's devices have for its KV cache; negative if the weights alone
     do not fit.
 

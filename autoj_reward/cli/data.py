@@ -96,7 +96,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from collections import Counter
     from dataclasses import asdict
 
-    from autoj_reward.conversation import question
+    from autoj_reward.conversation import last_user_text
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.files import require_apart, write_jsonl
     from autoj_reward.io.rows import join_fields, read_queries, require_usable
@@ -107,7 +107,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     require_apart([source], [output])
     rows = read_queries(source)
     require_usable(rows, source, strict)
-    asked = [question(row.query, row.context.turns) for row in rows.rows]
+    asked = [last_user_text(row.query, row.context.turns) for row in rows.rows]
     found = shipped_classifier().classify(asked, others_below)
     pairs = zip(rows.rows, found, strict=True)
     write_jsonl(output, (join_fields(_fields(row), asdict(said)) for row, said in pairs))

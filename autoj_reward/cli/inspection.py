@@ -188,15 +188,15 @@ def copy_format(folder: Path, like: str) -> None:
     import shutil
 
     from autoj_reward.errors import FormatError, did_you_mean
-    from autoj_reward.formats.sample import samples
-    from autoj_reward.formats.schema import FORMATS, available, load_any_format
+    from autoj_reward.formats.sample import make_sample_rows
+    from autoj_reward.formats.schema import FORMATS, format_names, load_any_format
 
     if folder.exists():
         raise FormatError(f"{folder} exists: name a folder that does not")
-    if like not in available():
+    if like not in format_names():
         raise FormatError(
-            f"{like!r} is no format of the package{did_you_mean(like, available())} (known: "
-            f"{', '.join(available())})"
+            f"{like!r} is no format of the package{did_you_mean(like, format_names())} (known: "
+            f"{', '.join(format_names())})"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(FORMATS / like, folder)
@@ -204,7 +204,10 @@ def copy_format(folder: Path, like: str) -> None:
     text, name = path.read_text(encoding="utf-8"), f"name: {json.dumps(folder.name)}"
     text = re.sub(r"(?m)^name: .*$", lambda _: name, text, count=1)
     path.write_text(HEAD.format(folder=folder) + text, encoding="utf-8")
-    rows = [json.dumps(row, ensure_ascii=False) + "\n" for row in samples(load_any_format(like))]
+    rows = [
+        json.dumps(row, ensure_ascii=False) + "\n"
+        for row in make_sample_rows(load_any_format(like))
+    ]
     (folder / "sample.jsonl").write_text("".join(rows), encoding="utf-8")
 
 
@@ -298,7 +301,7 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     from autoj_reward.formats.protocols import read_slots
     from autoj_reward.formats.read import ParseFailure
     from autoj_reward.formats.render import flags
-    from autoj_reward.judge.thinking import Spoken, read_past
+    from autoj_reward.judge.thinking import SplitAnswer, read_past
     from autoj_reward.types import PAIRWISE, SINGLE
 
     seen: dict[str, object] = {}
@@ -306,7 +309,7 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
         seen["flags"] = list(found)
     if row.text is None:
         return {"outcome": "shown"} | seen
-    spoken = Spoken(Generation(row.text))
+    spoken = SplitAnswer(Generation(row.text))
     if fmt.thinking:
         spoken = read_past(spoken.own, fmt.thinking, inside=False)
         seen |= {"thinking": spoken.thinking} if spoken.thinking else {}

@@ -44,11 +44,11 @@ TRIES = 2
 """Replicas that may be lost while they hold an input before that input is suspected of crashing
 them."""
 
-Require = Callable[[frozenset[View]], object]
+ViewsCheck = Callable[[frozenset[View]], object]
 """Check on the views that a judge can give. Raises if a view that the caller needs is missing."""
 
 
-def no_requirement(views: frozenset[View]) -> None:
+def accept_any_views(views: frozenset[View]) -> None:
     """Accept any set of views."""
 
 
@@ -84,7 +84,7 @@ class RewardClient:
         deadline_s: float = 1800.0,
         chunk: int = 32,
         progress: Progress | None = None,
-        require: Require = no_requirement,
+        require: ViewsCheck = accept_any_views,
         preferred: View | None = None,
         scale: tuple[float, float] | None = None,
         tie: float | None = None,

@@ -12,7 +12,7 @@ from autoj_reward.types import JudgeInput, Judgement
 
 T = TypeVar("T")
 R = TypeVar("R")
-INPUTS_AT_ONCE = 8192
+MAX_INPUTS_IN_FLIGHT = 8192
 """Default limit on judge inputs in flight: keeps a cluster's replicas busy and fits in memory."""
 Progress = Callable[[Judgement, bool], None]
 """Callback for every answered judge input: (judgement, whether it came from the journal)."""
@@ -56,11 +56,11 @@ def as_one(_item: Any) -> int:
     return 1
 
 
-async def in_order(
+async def run_in_order(
     items: Iterable[T],
     work: Callable[[T], Awaitable[R]],
     done: Callable[[R], object],
-    at_once: int = INPUTS_AT_ONCE,
+    at_once: int = MAX_INPUTS_IN_FLIGHT,
     size: Callable[[T], int] = as_one,
 ) -> None:
     """Run `work` on every item concurrently and pass the results to `done` in input order.

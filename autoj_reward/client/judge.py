@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, RelativeConfig, ServiceConfig, View
-from autoj_reward.conversation import NOTHING
+from autoj_reward.conversation import EMPTY_CONTEXT
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import resolve_view
@@ -97,7 +97,7 @@ class AsyncJudge:
         query: str,
         response: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         view: View | None = None,
     ) -> Judgement:
         """Rate one response. A judgement that fails abstains, with its outcome and reason.
@@ -120,7 +120,7 @@ class AsyncJudge:
         first: str,
         second: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         swap: bool = True,
     ) -> Comparison:
         """Compare two responses, in both orders unless `swap` is False.
@@ -131,7 +131,7 @@ class AsyncJudge:
         return found
 
     async def choose(
-        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
+        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
     ) -> Choice:
         """Choose the best of several responses, with a best-of-N job's default tie-break rules.
 
@@ -147,7 +147,7 @@ class AsyncJudge:
         query: str,
         responses: Sequence[str],
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         relative: RelativeConfig | None = None,
     ) -> Ranking:
         """Judge several responses together, and return a score for each.
@@ -238,7 +238,7 @@ class Judge:
         query: str,
         response: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         view: View | None = None,
     ) -> Judgement:
         """Rate one response; see `AsyncJudge.rate`."""
@@ -256,14 +256,14 @@ class Judge:
         first: str,
         second: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         swap: bool = True,
     ) -> Comparison:
         """Compare two responses; see `AsyncJudge.compare`."""
         return self._wait(self._judge.compare(query, first, second, context=context, swap=swap))
 
     def choose(
-        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
+        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
     ) -> Choice:
         """Choose the best of several responses; see `AsyncJudge.choose`."""
         return self._wait(self._judge.choose(query, responses, context=context))
@@ -273,7 +273,7 @@ class Judge:
         query: str,
         responses: Sequence[str],
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         relative: RelativeConfig | None = None,
     ) -> Ranking:
         """Judge several responses together; see `AsyncJudge.rank`."""

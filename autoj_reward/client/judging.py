@@ -10,7 +10,7 @@ from functools import partial
 
 from tqdm import tqdm
 
-from autoj_reward.client.client import Require, RewardClient, no_requirement
+from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
@@ -25,12 +25,12 @@ FIRST = 32
 
 
 @asynccontextmanager
-async def judging(
+async def open_judge_with_progress(
     judge: JudgeConfig | JudgeSpec,
     journal: Journal,
     total: int | None,
     label: str = "judging",
-    require: Require = no_requirement,
+    require: ViewsCheck = accept_any_views,
 ) -> AsyncIterator[RewardClient]:
     """Open a judge, as `open_judge` does, with a progress bar over its judgements.
 
@@ -47,13 +47,13 @@ async def judging(
 
 
 @asynccontextmanager
-async def asking(
+async def open_ask(
     spec: JudgeSpec,
     journal: Journal,
     total: int | None = None,
     label: str | None = None,
     view: View | None = None,
-    require: Require | None = None,
+    require: ViewsCheck | None = None,
 ) -> AsyncIterator[Ask]:
     """Yield a function that judges inputs, and takes those that are in the journal from there.
 
@@ -67,7 +67,7 @@ async def asking(
     require: replaces that check; see `RewardClient`.
     """
     said = label or f"judging: {spec.config.model}"
-    given = partial(resolve_view, view, "choose", None) if view else no_requirement
+    given = partial(resolve_view, view, "choose", None) if view else accept_any_views
     starting = asyncio.Lock()
     opened = list[tuple[RewardClient, FirstJudgements]]()
 
@@ -80,7 +80,7 @@ async def asking(
                     kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
                     if kept >= set(items):
                         return [on_record[item] for item in items]
-                    judge = judging(spec, journal, total, said, require or given)
+                    judge = open_judge_with_progress(spec, journal, total, said, require or given)
                     reward = await stack.enter_async_context(judge)
                     opened.append((reward, FirstJudgements(reward, view)))
             reward, first = opened[0]
@@ -95,7 +95,7 @@ async def asking(
             first.end()
 
 
-def used_line(
+def describe_run(
     client: RewardClient, view: str | None, judgements: Iterable[Judgement] = (), part: str = ""
 ) -> str:
     """Return a log line: the judge, the view, and how the judgements ended. It holds no secrets.
@@ -149,5 +149,5 @@ class FirstJudgements:
     def end(self) -> None:
         """Log the line if a shorter job has not reached FIRST judgements."""
         if self._seen and self._client.was_asked:
-            self._say(used_line(self._client, self._view, self._seen))
+            self._say(describe_run(self._client, self._view, self._seen))
             self._seen = None

@@ -24,7 +24,7 @@ from autoj_reward.errors import (
 )
 from autoj_reward.formats.render import require_unicode
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
-from autoj_reward.journal import judgement_of
+from autoj_reward.journal import read_judgement
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS
 from autoj_reward.types import (
@@ -57,7 +57,7 @@ NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServiceDescription:
     """Description that a service gives of itself (GET /v1/judge).
 
     Older services give only `judge`.
@@ -88,7 +88,9 @@ class HttpBackend:
 
     replicas, problem = 1, ""
 
-    def __init__(self, base: BaseUrl, client: aiohttp.ClientSession, told: Told) -> None:
+    def __init__(
+        self, base: BaseUrl, client: aiohttp.ClientSession, told: ServiceDescription
+    ) -> None:
         self._base, self._client = base, client
         self.address, self.judge, self.told = base.root, told.judge, told
 
@@ -136,7 +138,7 @@ class HttpBackend:
         """
         readable = []
         for index, item in enumerate(items):
-            if reason := unfit(item.untrusted):
+            if reason := find_rejection_reason(item.untrusted):
                 yield index, self._rejected(reason)
             else:
                 readable.append(index)
@@ -213,7 +215,7 @@ class HttpBackend:
                 f"{self.address} answered what is no judgement: {line[:80]!r}"
             ) from problem
         try:
-            judgement = judgement_of(found["judgement"])
+            judgement = read_judgement(found["judgement"])
             _require_sound(judgement, items[index], self.told.scale)
         except NO_JUDGEMENT as problem:
             reason = f"{self.address} answered what is no judgement ({problem}): {line[:200]!r}"
@@ -246,7 +248,9 @@ class HttpBackend:
         await self._client.close()
 
 
-async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -> Told:
+async def _ask(
+    client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float
+) -> ServiceDescription:
     """Return a service's description of itself.
 
     Raises EngineUnavailable with the reason if the service gives none, ConfigError if it refuses
@@ -267,7 +271,7 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
     try:
         said = read_json(body)
         scale = said.get("scale")
-        return Told(
+        return ServiceDescription(
             str(said["judge"]),
             frozenset(said.get("views", VIEWS)),
             said.get("view"),
@@ -335,7 +339,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and value is not True and math.isfinite(value)
 
 
-def unfit(texts: Iterable[str]) -> str:
+def find_rejection_reason(texts: Iterable[str]) -> str:
     """Return why a service rejects an input with these texts, or "" if it does not."""
     for text in texts:
         try:

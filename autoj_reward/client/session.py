@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import Backend, LocalBackend
-from autoj_reward.client.client import Require, RewardClient, no_requirement
+from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
 from autoj_reward.client.in_flight import Progress
 from autoj_reward.config import JudgeConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
@@ -29,7 +29,7 @@ def client_of(
     max_in_flight: int,
     journal: Journal | None = None,
     progress: Progress | None = None,
-    require: Require = no_requirement,
+    require: ViewsCheck = accept_any_views,
 ) -> RewardClient:
     """Return a client for this judge's backend, with the settings of its spec."""
     return RewardClient(
@@ -54,7 +54,7 @@ async def open_judge(
     *,
     journal: Journal | None = None,
     progress: Progress | None = None,
-    require: Require = no_requirement,
+    require: ViewsCheck = accept_any_views,
     cluster: Cluster | None = None,
     gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:

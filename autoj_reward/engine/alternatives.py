@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from autoj_reward.engine.base import Alternatives, LabelProbs, WrittenToken
 from autoj_reward.types import Usage
 
-Following = Callable[[str], Awaitable[tuple[Alternatives | None, Usage]]]
+ReadAlternatives = Callable[[str], Awaitable[tuple[Alternatives | None, Usage]]]
 """Return the alternatives of the next token after the slot and the given beginning of a label.
 
 The alternatives are None where the endpoint does not return them.
@@ -23,7 +23,7 @@ SMALL = 1e-4
 _GOES_ON = re.compile(r"\w|\.\d")
 
 
-async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs | None:
+async def read_labels(labels: Sequence[str], following: ReadAlternatives) -> LabelProbs | None:
     """Return the probability of each label at a slot, or None if the endpoint returns no
     alternatives.
 
@@ -107,7 +107,7 @@ def _longer(text: str, labels: Sequence[str], texts: Sequence[str]) -> list[str]
     return [label for label in found if not any(one.startswith(label) for one in texts)]
 
 
-def written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Following:
+def read_written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> ReadAlternatives:
     """Return a reader of the alternatives of written tokens, for the label that begins at text[at].
 
     text: the answer as the endpoint returned it. The tokens may hold more, such as thinking before

@@ -14,7 +14,7 @@ from autoj_reward.engine.base import Alternatives, Generation, WrittenToken
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.types import Usage
 
-ENDS = {"stop": "", "length": ""}
+NORMAL_FINISH_REASONS = {"stop": "", "length": ""}
 """Finish reasons that need no explanation: the model's own end, and `max_tokens`."""
 
 
@@ -55,7 +55,7 @@ def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
         usage=usage,
         reasoning=thought,
         tokens=read_tokens(choice) if "message" in choice else (),
-        ended=ENDS.get(why, f"finish_reason {why:.40}"),
+        ended=NORMAL_FINISH_REASONS.get(why, f"finish_reason {why:.40}"),
     )
 
 

@@ -86,7 +86,7 @@ class Generation:
     """Reason of an end that is neither the model's own nor max_tokens; else empty."""
 
 
-def counted(found: list[Generation], n: int) -> list[Generation]:
+def require_count(found: list[Generation], n: int) -> list[Generation]:
     """Return the answers if there are exactly n. Raises EngineUnavailable otherwise."""
     if len(found) != n:
         raise EngineUnavailable(f"the engine gave {len(found)} answers in place of {n}")
@@ -135,7 +135,7 @@ class Score:
     usage: Usage = Usage()
 
 
-class Backing(Protocol):
+class BaseEngine(Protocol):
     """Methods that every engine has.
 
     Each raises InputRejected for an input that can never be answered, and EngineUnavailable if the
@@ -155,7 +155,7 @@ class Backing(Protocol):
         """Free the model."""
 
 
-class Engine(Backing, Protocol):
+class Engine(BaseEngine, Protocol):
     """Engine that answers prompts with text."""
 
     @property
@@ -182,7 +182,7 @@ class Engine(Backing, Protocol):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         """Return `sampling.n` answers to the prompt."""
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         """Return the prompt followed by the judge's answer `own` and by `text`, as if the judge had
         written both.
 
@@ -196,14 +196,14 @@ class Engine(Backing, Protocol):
         unavailable."""
 
 
-class Scorer(Backing, Protocol):
+class Scorer(BaseEngine, Protocol):
     """Engine that answers each prompt with one number."""
 
     async def score(self, prepared: Prepared) -> Score:
         """Return the score of a prompt that holds a query and a response."""
 
 
-def fitted(
+def fit_prompt(
     tokens: PromptTokenizer,
     prompt: Prompt,
     max_model_len: int,
@@ -228,7 +228,9 @@ def fitted(
     return Prepared(prompt, tuple(ids), tail=tokens.tail(ids))
 
 
-def continued(tokens: PromptTokenizer, prepared: Prepared, own: Generation, text: str) -> Prepared:
+def extend_prompt(
+    tokens: PromptTokenizer, prepared: Prepared, own: Generation, text: str
+) -> Prepared:
     """Return the prompt followed by the judge's answer and by `text`.
 
     Uses the answer's own token ids where they are known, else tokenizes its text.

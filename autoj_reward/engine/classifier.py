@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.base import Prepared, Score, fitted
+from autoj_reward.engine.base import Prepared, Score, fit_prompt
 from autoj_reward.errors import EngineUnavailable, ModelError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.classifier import pad_of_classifier, scores
+from autoj_reward.models.classifier import check_classifier, scores
 from autoj_reward.models.settings import dtype_of
 from autoj_reward.types import Usage
 
@@ -42,7 +42,7 @@ class TransformersScorer:
         config = self.config
         if config.tensor_parallel > 1 or config.quantization:
             raise ModelError("kind transformers has no tensor_parallel and no quantization")
-        self._pad = pad_of_classifier(self.model, config)
+        self._pad = check_classifier(self.model, config)
         options = {"revision": self.model.revision, "trust_remote_code": config.trust_remote_code}
         dtype = getattr(torch, dtype_of(config, self.model.device))
         tokenizer = AutoTokenizer.from_pretrained(self.model.path, **options)
@@ -53,7 +53,7 @@ class TransformersScorer:
         self._net.eval().to(self.model.device)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
+        return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def score(self, prepared: Prepared) -> Score:
         asked = time.monotonic()

@@ -28,7 +28,7 @@ REFUSED = (400, 413, 422)
 """Statuses with which an endpoint refuses a request."""
 PASSING = (408, 409, 425, 429)
 """Statuses that are retried, besides every 5xx."""
-INSTEAD: Mapping[str, str | None] = {
+PARAMETER_FALLBACKS: Mapping[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "temperature": None,
     "top_p": None,
@@ -50,9 +50,9 @@ UNKNOWN = re.compile(
 LOGPROBS = ("logprobs", "top_logprobs")
 INPUT = ("messages", "prompt", "seed")
 """Body fields that differ from one request to the next."""
-GOING_ON = {"continue_final_message": True, "add_generation_prompt": False}
+CONTINUE_PARAMETERS = {"continue_final_message": True, "add_generation_prompt": False}
 """Parameters that make vLLM and SGLang continue the assistant's last message."""
-TINY = [{"role": "user", "content": "Say OK."}]
+TEST_MESSAGES = [{"role": "user", "content": "Say OK."}]
 """Messages of a minimal test request."""
 CONNECT_S, ANSWER_S = 10.0, 600.0
 """Timeouts in seconds for a connection and for an answer; afterwards the request is retried."""
@@ -77,7 +77,7 @@ class Endpoint:
         """
         self._config, self._deadline_s = config, deadline_s
         self._free = asyncio.Semaphore(at_once)
-        self._pace = Pace(config.requests_per_minute, config.tokens_per_minute)
+        self._pace = RateLimiter(config.requests_per_minute, config.tokens_per_minute)
         self._first_pause_s = first_pause_s
         self._key, self._told_at = "", -TOLD_EVERY_S
         self._taken: set[str] = set()
@@ -200,7 +200,7 @@ class Endpoint:
         said = f"{self.address(path)} answered {self._said(status, data)}"
         if (name := _parameter(data, self._adapted(body))) is not None:
             old = next((k for k, v in self.instead.items() if v == name), name)
-            other = INSTEAD[old] if old == name else None
+            other = PARAMETER_FALLBACKS[old] if old == name else None
             together = LOGPROBS if old in LOGPROBS else (old,)
             self.instead |= dict.fromkeys(together, other)
             LOG.warning(
@@ -218,9 +218,9 @@ class Endpoint:
 
     async def _takes_anything(self, path: str, body: Mapping[str, Any], deadline: float) -> bool:
         """Return whether the endpoint answers a minimal request with the same parameters."""
-        tiny = {name: value for name, value in body.items() if name not in GOING_ON}
+        tiny = {name: value for name, value in body.items() if name not in CONTINUE_PARAMETERS}
         if "messages" in tiny:
-            tiny["messages"] = TINY
+            tiny["messages"] = TEST_MESSAGES
         else:
             tiny["prompt"] = body["prompt"][:1]
         pause_s = self._first_pause_s
@@ -273,7 +273,7 @@ def _key_in(name: str) -> str:
 def _parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
     """Return the body parameter that a refusal calls unsupported; None if it may not be omitted or
     renamed."""
-    may_go = {*INSTEAD, *(other for other in INSTEAD.values() if other)}
+    may_go = {*PARAMETER_FALLBACKS, *(other for other in PARAMETER_FALLBACKS.values() if other)}
     names = [name for name in body if name in may_go]
     text = data.decode("utf-8", "replace")
     try:
@@ -307,7 +307,7 @@ def _tokens(answer: dict[str, Any]) -> int | None:
     return told if isinstance(told, int) else None
 
 
-class Pace:
+class RateLimiter:
     """Rate limiter: spreads requests evenly over the minute.
 
     The processes of one run share the limits equally.

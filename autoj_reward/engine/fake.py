@@ -171,7 +171,7 @@ class FakeEngine(_Script):
             return Generation(" ".join([opened, *words[:room]]), finished=False, usage=usage)
         return Generation(" ".join([opened, *words, closed, text]), usage=usage)
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         return replace(prepared, tail=f"{prepared.tail}{own.text}{text}")
 
     def _single(self, response: str) -> str:

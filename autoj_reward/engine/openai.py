@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.alternatives import read_labels, read_written_slot
 from autoj_reward.engine.answers import (
     read_generations,
     read_next_tokens,
@@ -30,13 +30,13 @@ from autoj_reward.engine.base import (
     LabelProbs,
     Prepared,
     Sampling,
-    continued,
-    fitted,
+    extend_prompt,
+    fit_prompt,
 )
-from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
+from autoj_reward.engine.endpoint import CONTINUE_PARAMETERS, TEST_MESSAGES, Endpoint
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.formats.render import Prompt, broken_up, defuse
+from autoj_reward.formats.render import Prompt, break_control_tokens, broken_up
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
@@ -158,7 +158,7 @@ class OpenAIEngine:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
             found, _ = await self._first(COMPLETIONS, body, read_top_logprobs)
             return found is not None, False
-        body |= {"messages": TINY, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
+        body |= {"messages": TEST_MESSAGES, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
         answer = await self._first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
@@ -185,10 +185,10 @@ class OpenAIEngine:
         """
         if not self._top:
             return False
-        body = {"messages": [*TINY, BEGUN], "max_tokens": 1, "temperature": 0}
+        body = {"messages": [*TEST_MESSAGES, BEGUN], "max_tokens": 1, "temperature": 0}
         body |= self._logprobs(self._top)
         try:
-            with_it = await self._prompt_tokens(body | GOING_ON)
+            with_it = await self._prompt_tokens(body | CONTINUE_PARAMETERS)
         except (ConfigError, InputRejected):
             return False
         try:
@@ -204,7 +204,7 @@ class OpenAIEngine:
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         if self.tokens is None:
             return Prepared(prompt)
-        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
+        return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         body = self._decoding(sampling) | {"max_tokens": sampling.max_tokens}
@@ -234,15 +234,16 @@ class OpenAIEngine:
             {
                 "role": m.role,
                 "content": "".join(
-                    p.text if p.trusted else broken_up(defuse(p.text), self.marks) for p in m.parts
+                    p.text if p.trusted else broken_up(break_control_tokens(p.text), self.marks)
+                    for p in m.parts
                 ),
             }
             for m in prompt
         ]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         assert self.tokens is not None  # without a tokenizer, no prompt has a tail
-        return continued(self.tokens, prepared, own, text)
+        return extend_prompt(self.tokens, prepared, own, text)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
@@ -258,7 +259,7 @@ class OpenAIEngine:
                 return await self._slot(prepared, own.text[:keep] + slot, labels)
             at = keep + len(slot)
             if own.tokens and own.text[keep:at] == slot:
-                return await read_labels(labels, written_slot(own.tokens, own.text, at))
+                return await read_labels(labels, read_written_slot(own.tokens, own.text, at))
         except _NoLogprobs:
             return None
         except InputRejected:
@@ -276,11 +277,11 @@ class OpenAIEngine:
             # The judge may quote the response, so control tokens are broken up here too. Templates
             # strip white space at the end. If it is a token of a label, as in "Response 1", the
             # judge must write it.
-            said = {"role": "assistant", "content": defuse(begun + text).rstrip()}
+            said = {"role": "assistant", "content": break_control_tokens(begun + text).rstrip()}
             space = text[len(text.rstrip()) :]
             steps = 2 if space else 1
             body = {"messages": [*messages, said], "max_tokens": steps, "temperature": 0}
-            body |= GOING_ON | self._logprobs(self._top)
+            body |= CONTINUE_PARAMETERS | self._logprobs(self._top)
             tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
             if not tokens:
                 raise _NoLogprobs

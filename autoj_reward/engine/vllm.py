@@ -16,17 +16,17 @@ from autoj_reward.engine.base import (
     Prepared,
     Sampling,
     Score,
-    continued,
-    fitted,
+    extend_prompt,
+    fit_prompt,
 )
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.classifier import pad_of_classifier
-from autoj_reward.models.device import Device, device_here
-from autoj_reward.models.settings import CPU_KV_GIB, settled
+from autoj_reward.models.classifier import check_classifier
+from autoj_reward.models.device import Device, detect_device
+from autoj_reward.models.settings import CPU_KV_GIB, resolve_engine_settings
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
@@ -44,8 +44,8 @@ def engine_arguments(
     config: EngineConfig, model: ResolvedModel, device: Device | None = None
 ) -> dict[str, Any]:
     """Return vLLM's engine arguments for a config. device: None means this machine's."""
-    device = device or device_here()
-    config = settled(config, device)
+    device = device or detect_device()
+    config = resolve_engine_settings(config, device)
     arguments: dict[str, Any] = {
         "model": model.path,
         "revision": model.revision,
@@ -135,7 +135,7 @@ class _VllmModel:
         PromptTokenizer(tokenizer, self.wrapper)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
+        return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def _last(self, outputs: AsyncIterator[Any]) -> tuple[Any, float]:
         """Return (finished output of one request, seconds that it waited in vLLM's queue)."""
@@ -234,8 +234,8 @@ class VllmEngine(_VllmModel):
             for o in sorted(output.outputs, key=lambda o: o.index)
         ]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        return continued(self.tokens, prepared, own, text)
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return extend_prompt(self.tokens, prepared, own, text)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
@@ -267,7 +267,7 @@ class VllmScorer(_VllmModel):
     runner = "pooling"
 
     async def start(self) -> None:
-        self._pad = pad_of_classifier(self.model, self.config)
+        self._pad = check_classifier(self.model, self.config)
         # Pooling outputs have no scheduling time, so requests beyond capacity wait here.
         self._places = asyncio.Semaphore(self.arguments()["max_num_seqs"])
         await super().start()

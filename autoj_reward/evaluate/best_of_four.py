@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from autoj_reward.config import View
-from autoj_reward.conversation import NOTHING, Context, ContextColumn
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, text_list
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
@@ -51,7 +51,7 @@ class ChoiceRow:
     subset: str
     responses: tuple[str, ...]
     correct: int
-    context: Context = NOTHING
+    context: Context = EMPTY_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)

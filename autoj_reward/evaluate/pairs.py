@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autoj_reward.config import View
-from autoj_reward.conversation import NOTHING, Context, ContextColumn
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
 from autoj_reward.data.labelled import LABELS, Compared, compared
 from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.evaluate.agreement import (
@@ -86,7 +86,7 @@ class LabelledPair:
     group: str
     id: str | int | None
     fields: Fields
-    context: Context = NOTHING
+    context: Context = EMPTY_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import require_cheap_pass
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare
-from autoj_reward.questions.tie_break import Meet, choose
+from autoj_reward.questions.tie_break import PlayMatch, choose
 from autoj_reward.types import Candidate, Judgement, Outcome, Pair, Verdict
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
@@ -273,7 +273,7 @@ async def choose_among(
     row: Candidates,
     judgements: Sequence[Judgement],
     config: SelectionConfig,
-    meet: Meet | None = None,
+    meet: PlayMatch | None = None,
 ) -> Chosen:
     """Choose from a row by each tie-break and for each N."""
     rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}

@@ -75,7 +75,9 @@ class _Search:
         return frozenset(seen)
 
 
-def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> frozenset[str]:
+def find_planted_names(
+    shown: Sequence[str], openings: Sequence[str], labels: Labels
+) -> frozenset[str]:
     """Return the names of the verdicts that stand in texts after an opening of the verdict slot.
 
     `shown` holds untrusted texts, in any spelling and read in both directions. The search takes

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputRejected
-from autoj_reward.formats.read import ParseFailure, Written, read_slot
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale, require_few
 from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot
 from autoj_reward.types import GROUP, PAIRWISE, RATING, SINGLE, VERDICT, JudgeInput, Verdict
@@ -255,7 +255,7 @@ def read_slots(
     text: str,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
-) -> Mapping[str, Written | ParseFailure]:
+) -> Mapping[str, WrittenVerdict | ParseFailure]:
     """Parse the verdict in every slot of a judge's text; see `read_slot`.
 
     The verdicts may stand in any order.

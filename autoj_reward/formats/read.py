@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from autoj_reward.formats.planted import planted
+from autoj_reward.formats.planted import find_planted_names
 from autoj_reward.formats.slots import Label, Slot
 from autoj_reward.types import Verdict
 
@@ -37,7 +37,7 @@ class ParseFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenVerdict:
     """Verdict that a judge wrote."""
 
     name: str
@@ -65,7 +65,7 @@ def read_slot(
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
     beside: Sequence[Slot] = (),
-) -> Written | ParseFailure:
+) -> WrittenVerdict | ParseFailure:
     """Parse the verdict that a judge wrote in a slot.
 
     `policy_texts` are the prompt texts in which a policy could plant a verdict. If there are any, a
@@ -101,7 +101,7 @@ def read_slot(
         if why := _doubt(text, found, slot, against, seen, beside):
             return ParseFailure(why, len(text), bool(seen))
     label, start = found.label, opened.start()
-    return Written(label.name, label.value, start, label.start, label.end, bool(seen))
+    return WrittenVerdict(label.name, label.value, start, label.start, label.end, bool(seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +196,6 @@ def _seen_in(shown: Sequence[str], slot: Slot, opened: re.Match[str] | None) -> 
     forced = slot.open_re.search(slot.force)
     usual = forced.group() if forced else ""
     named = [usual] if re.search(r"[^\W_]", usual) else []
-    return planted(shown, [*([opened.group()] if opened else [usual]), *named], slot.spelled)
+    return find_planted_names(
+        shown, [*([opened.group()] if opened else [usual]), *named], slot.spelled
+    )

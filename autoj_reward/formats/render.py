@@ -16,7 +16,7 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
-from autoj_reward.types import PLANTED, JudgeInput
+from autoj_reward.types import PLANTED_FLAG, JudgeInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
         found.add("forged_turn")
     for response in item.responses:
         if any(opening.search(response) for opening in openings):
-            found.add(PLANTED)
+            found.add(PLANTED_FLAG)
         delimiters = (*fmt.headings(item.protocol), *marks)
         if any(line in response for line in delimiters) or own.inert(response) != response:
             found.add("template_delimiter")
@@ -267,7 +267,7 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def defuse(text: str, marks: Collection[str] | None = None) -> str:
+def break_control_tokens(text: str, marks: Collection[str] | None = None) -> str:
     """Break control tokens in a text by a zero-width space after their first character.
 
     This is for endpoints that tokenize on their side, and for templates whose marks are ordinary

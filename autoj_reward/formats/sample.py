@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import Written
+from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.types import GROUP, PAIRWISE, SINGLE
 
@@ -23,7 +23,7 @@ CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
 """Texts that may end a verdict."""
 
 
-def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
+def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
     """Return sample rows for a format, one per protocol, with the best verdict written in `text`.
 
     A row has no `text` if no sample output parses.
@@ -55,7 +55,7 @@ def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
     head = f"{thought.open}\n{THOUGHTS}\n{thought.close}\n\n" if thought else ""
     for text in _said(fmt, protocol, label):
         read = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
-        if all(isinstance(own, Written) for own in read.values()):
+        if all(isinstance(own, WrittenVerdict) for own in read.values()):
             return {"text": head + text}
     return {}
 
@@ -68,7 +68,7 @@ def _group_text(fmt: JudgeFormat) -> dict[str, str]:
         labels = zip(slots, (high, low), strict=True)
         text = REASON + "".join(slot.force + label + closing for slot, label in labels)
         read = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
-        if all(isinstance(own, Written) for own in read.values()):
+        if all(isinstance(own, WrittenVerdict) for own in read.values()):
             return {"text": text}
     return {}
 

@@ -19,10 +19,10 @@ from pydantic import Field, SerializeAsAny, create_model, field_validator, model
 
 from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
-from autoj_reward.conversation import NAME, is_own
+from autoj_reward.conversation import NAME, is_reserved_name
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
 from autoj_reward.formats.protocols import LABEL, PROTOCOLS, JudgeProtocol, Pairwise, Single
-from autoj_reward.formats.read import ParseFailure, Written, read_slot
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
@@ -127,7 +127,7 @@ class JudgeFormat(Block):
         found: dict[str, bool] = {}
         for own in shown:
             for placeholder, name in own.fields.items():
-                if not is_own(name):
+                if not is_reserved_name(name):
                     free = placeholder in own.optional or name in self.constants
                     found[name] = found.get(name, False) or not free
         return found
@@ -242,8 +242,8 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
         path = path / "format.yaml" if path.is_dir() else path
     if not path.is_file():
         raise FormatError(
-            f"no judge format {name!r}{did_you_mean(name, available())} (known: "
-            f"{', '.join(available())}; of your own name the folder or its format.yaml)"
+            f"no judge format {name!r}{did_you_mean(name, format_names())} (known: "
+            f"{', '.join(format_names())}; of your own name the folder or its format.yaml)"
         )
     try:
         data = read_yaml(path)
@@ -269,7 +269,7 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
     return parsed.model_copy(update={"texts": texts})
 
 
-def available() -> tuple[str, ...]:
+def format_names() -> tuple[str, ...]:
     """Return the names of the package's formats."""
     return tuple(sorted(p.parent.name for p in FORMATS.glob("*/format.yaml")))
 
@@ -300,8 +300,12 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
         raise FormatError(f"{path}: {own.template} has no placeholder for {sorted(missing)}")
     responses = set(own.response_names(own.responses))
     for placeholder, name in own.fields.items():
-        other = is_own(name) and name not in {"query", *responses}
-        if other or not NAME.fullmatch(name) or (is_own(name) and placeholder in own.optional):
+        other = is_reserved_name(name) and name not in {"query", *responses}
+        if (
+            other
+            or not NAME.fullmatch(name)
+            or (is_reserved_name(name) and placeholder in own.optional)
+        ):
             raise FormatError(
                 f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
                 "the name of a constant or a context field, which alone may be optional"
@@ -325,7 +329,7 @@ def parse_rating(
     fmt: JudgeFormat,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
-) -> Written | ParseFailure:
+) -> WrittenVerdict | ParseFailure:
     """Parse the rating of one response; see `read_slot`."""
     if fmt.single is None:
         return ParseFailure(f"format {fmt.name} has no rating", len(text))
@@ -338,7 +342,7 @@ def parse_comparison(
     fmt: JudgeFormat,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
-) -> Written | ParseFailure:
+) -> WrittenVerdict | ParseFailure:
     """Parse the verdict between two responses; see `read_slot`."""
     if fmt.pairwise is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))

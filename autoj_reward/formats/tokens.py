@@ -20,8 +20,15 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.formats.own_words import OwnWords
-from autoj_reward.formats.render import CONTROL, Message, Part, Prompt, broken_up, defuse
+from autoj_reward.formats.output_tokenizer import OutputTokenizer
+from autoj_reward.formats.render import (
+    CONTROL,
+    Message,
+    Part,
+    Prompt,
+    break_control_tokens,
+    broken_up,
+)
 
 WRAPPERS = Path(__file__).parent / "wrappers"
 """Folder of the wrappers' template files."""
@@ -33,7 +40,7 @@ LEFT_OUT = "[…]\n\n"
 """Text in place of turns that were left out."""
 
 
-class PromptTokenizer(OwnWords):
+class PromptTokenizer(OutputTokenizer):
     """Hugging Face tokenizer with a wrapper, which turns messages into the model's input.
 
     Wrappers:
@@ -155,7 +162,7 @@ class PromptTokenizer(OwnWords):
         """
         marks = (*self._marks, *TURNS.get(self.wrapper, ()))
         plain = broken_up(text, [mark for mark in marks if mark not in self._added])
-        return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
+        return break_control_tokens(plain, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
         """Return the template's control ids and the runs of text between them, in order."""

@@ -16,20 +16,20 @@ from typing import Any, Generic, TypeVar, cast
 from tqdm import tqdm
 
 from autoj_reward.conversation import (
-    NOTHING,
+    EMPTY_CONTEXT,
     BadMessages,
     Context,
     ContextColumn,
     Turn,
     before_response,
     content_text,
-    plain,
+    to_plain_text,
 )
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import CONVERSATIONS, numbered
-from autoj_reward.types import Asking, BadRow
+from autoj_reward.types import BadRow, QueryOrTurns
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -57,7 +57,7 @@ class TextRow:
     """Values of the requested text fields, in the order requested."""
     fields: dict[str, Any]
     """All fields of the row, in order."""
-    context: Context = NOTHING
+    context: Context = EMPTY_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class QueryRow:
     """Log-probability of each response under the policy."""
     extra: dict[str, Any] = field(default_factory=dict)
     """The row's other fields, including context fields, which are copied to the output."""
-    context: Context = NOTHING
+    context: Context = EMPTY_CONTEXT
 
     @property
-    def asked(self) -> Asking:
+    def asked(self) -> QueryOrTurns:
         """Prompt of the policy: the conversation, or the query alone."""
         return self.context.turns or self.query
 
@@ -143,7 +143,7 @@ class Stream(Generic[T]):
 
 
 @dataclass(slots=True)
-class LeftOut:
+class BadRows:
     """Count of bad rows, and the first KEPT of them."""
 
     count: int = 0
@@ -154,20 +154,20 @@ class LeftOut:
         if len(self.first) < KEPT:
             self.first.append(bad)
 
-    def extend(self, others: LeftOut) -> None:
+    def extend(self, others: BadRows) -> None:
         self.count += others.count
         self.first += others.first[: KEPT - len(self.first)]
 
 
 def look_through(
     rows: Stream[T], strict: bool = False, each: Callable[[T], None] = lambda row: None
-) -> LeftOut:
+) -> BadRows:
     """Read every row once before any work starts, and print the bad ones.
 
     each: called with every usable row. Raises InputError if no row is usable, or if `strict` is set
     and any row is bad.
     """
-    usable, left_out = 0, LeftOut()
+    usable, left_out = 0, BadRows()
     for row in rows:
         if isinstance(row, BadRow):
             left_out.add(row)
@@ -183,7 +183,7 @@ def look_through(
     return left_out
 
 
-def require_none(left_out: LeftOut, usable: int) -> None:
+def require_none(left_out: BadRows, usable: int) -> None:
     """Raise InputError with the count and the first 20 bad rows, if there are any."""
     if left_out.count:
         total = usable + left_out.count
@@ -196,7 +196,7 @@ def require_none(left_out: LeftOut, usable: int) -> None:
 
 def read_queries(source: str, asked: Sequence[ContextColumn] = ()) -> Rows[QueryRow]:
     """Read all rows of `queries` at once."""
-    return gathered(queries(source, asked))
+    return read_all(queries(source, asked))
 
 
 def queries(
@@ -292,7 +292,7 @@ def with_query(
     for n, turn in enumerate(turns):
         check.text({f"{name}[{n}].content": turn.text}, f"{name}[{n}].content")
     response = {"response": said if own is None else own} if rated else {}
-    return fields | {"query": plain(turns)} | response, turns
+    return fields | {"query": to_plain_text(turns)} | response, turns
 
 
 def _completion(fields: dict[str, Any]) -> Any:
@@ -312,7 +312,7 @@ def _completion(fields: dict[str, Any]) -> Any:
 
 def require_clean(rows: Rows[Any]) -> None:
     """Raise InputError with the count and the first 20 bad rows, if there are any."""
-    require_none(LeftOut(len(rows.bad), list(rows.bad)), len(rows.rows))
+    require_none(BadRows(len(rows.bad), list(rows.bad)), len(rows.rows))
 
 
 def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, ...]) -> Rows[T]:
@@ -321,10 +321,10 @@ def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, 
     build: makes the record from a row's number and value. required: columns that a table must have.
     Raises InputError if the source as a whole cannot be read, or has no row.
     """
-    return gathered(Stream(source, build, required))
+    return read_all(Stream(source, build, required))
 
 
-def gathered(stream: Stream[T]) -> Rows[T]:
+def read_all(stream: Stream[T]) -> Rows[T]:
     """Read a whole stream into memory."""
     rows: list[T] = []
     bad: list[BadRow] = []

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autoj_reward.journal import tables
-from autoj_reward.journal.errors import BROKEN, damaged, explained, of_another_form
+from autoj_reward.journal.errors import BROKEN, damaged, explain_error, make_format_error
 from autoj_reward.journal.records import (
-    Sampled,
+    SampledResponses,
     digest,
     judgement_cell,
     judgement_key,
-    judgement_of,
     judgement_record,
+    read_judgement,
 )
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
-__all__ = ["Journal", "Sampled", "judgement_key", "judgement_of"]
+__all__ = ["Journal", "SampledResponses", "judgement_key", "read_judgement"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -63,7 +63,7 @@ class Journal:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._make_tables()
         except (OSError, *BROKEN) as error:
-            raise explained(path, error, opening=True) from error
+            raise explain_error(path, error, opening=True) from error
 
     def _write_ahead(self) -> None:
         """Set WAL mode. While other processes set it too SQLite fails without waiting, so retry."""
@@ -91,7 +91,7 @@ class Journal:
             if made is None:
                 self._db.execute(tables.SET_FORM)
             elif made != (tables.FORM,):
-                raise of_another_form(self.path)
+                raise make_format_error(self.path)
             for index in tables.BY_AGE if self._most is not None else ():
                 self._db.execute(index)
 
@@ -161,13 +161,13 @@ class Journal:
         cells = judge, said.outcome.value, given, judgement_cell(judge, said), at
         return _sealed(judgement_key(judge, item), *cells)
 
-    def get_samples(self, policy: str, query: str) -> Sampled | None:
+    def get_samples(self, policy: str, query: str) -> SampledResponses | None:
         """Return the responses on record of a policy to a query, or None."""
         wanted = f"SELECT {tables.COLUMNS['samples']} FROM samples WHERE key = ?"
         rows = self._execute(wanted, (digest(policy, query),))
         return self._read(rows[0], self._texts.read_sampled)[1] if rows else None
 
-    def put_samples(self, policy: str, query: str, sampled: Sampled) -> Sampled:
+    def put_samples(self, policy: str, query: str, sampled: SampledResponses) -> SampledResponses:
         """Store the responses to one query. Returns those on record, which are the first ones
         stored."""
         with self._writing():
@@ -180,7 +180,7 @@ class Journal:
         """Yield every judgement as a plain record, oldest first. Rows are read lazily."""
         for row in self._rows(f"{tables.JUDGED} ORDER BY at"):
             item, said = self._read(row, self._texts.read_judged)
-            judgement = judgement_of(said).record()
+            judgement = read_judgement(said).record()
             yield {"at": row[5], "input": item.record(), **judgement, "judge": row[1]}
 
     def statistics(self) -> dict[str, Any]:
@@ -244,17 +244,17 @@ class Journal:
         try:
             yield from self._db.execute(sql)
         except BROKEN as error:
-            raise explained(self.path, error) from error
+            raise explain_error(self.path, error) from error
 
     def _execute(self, sql: str, values: Sequence[Any]) -> list[Row]:
         try:
             return self._db.execute(sql, values).fetchall()
         except BROKEN as error:
-            raise explained(self.path, error) from error
+            raise explain_error(self.path, error) from error
 
 
 def _judgement(row: Row) -> Judgement:
-    return judgement_of(judgement_record(row[4], row[1]))
+    return read_judgement(judgement_record(row[4], row[1]))
 
 
 def _sealed(*cells: Any) -> Row:

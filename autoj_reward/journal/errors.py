@@ -28,7 +28,7 @@ _REMEDY = {
 _AGAIN = "start the same command again: what was stored before is safe"
 
 
-def explained(path: Path, error: Exception, opening: bool = False) -> JournalError:
+def explain_error(path: Path, error: Exception, opening: bool = False) -> JournalError:
     """Return the JournalError that explains an sqlite3 error, or an OSError when the file is
     opened."""
     start = f"journal {path}: cannot be opened" if opening else f"journal {path}"
@@ -54,7 +54,7 @@ def damaged(path: Path, problem: str) -> JournalError:
     return JournalError(f"journal {path}: damaged: {problem}; {_keep(path)}")
 
 
-def of_another_form(path: Path) -> JournalError:
+def make_format_error(path: Path) -> JournalError:
     """Return the error of a journal in a format that this version does not read."""
     return JournalError(
         f"journal {path}: another version of autoj-reward wrote it, in a form that this one does "

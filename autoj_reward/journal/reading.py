@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
-from autoj_reward.journal.errors import BROKEN, of_another_form
-from autoj_reward.journal.records import digest, judgement_of
+from autoj_reward.journal.errors import BROKEN, make_format_error
+from autoj_reward.journal.records import digest, read_judgement
 from autoj_reward.journal.tables import FORM, JUDGED, MADE
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement
@@ -64,7 +64,7 @@ class Reader:
             if made is None:
                 return []
             if made != (FORM,):
-                raise of_another_form(self.path)
+                raise make_format_error(self.path)
             found = db.execute(NEXT, (self._last, most)).fetchall()
             if found:
                 self._last = found[-1][0]
@@ -98,7 +98,7 @@ class Reader:
         try:
             if checksum == digest(*row[:-1]):
                 item, said = texts.read_judged(row)
-                return Entry(key, at, judge, item, judgement_of(said))
+                return Entry(key, at, judge, item, read_judgement(said))
         except (ValueError, TypeError, KeyError, AttributeError):
             pass
         self.damaged.add(key)

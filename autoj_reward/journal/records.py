@@ -38,7 +38,7 @@ KEPT = ("outcome", "reason", "critique", "readings", "usage", "judge", "flags", 
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledResponses:
     """Responses of a policy to one query."""
 
     responses: tuple[str, ...]
@@ -100,14 +100,14 @@ def judgement_cell(judge: str, judgement: Judgement) -> bytes:
 
 
 def judgement_record(cell: bytes, judge: str) -> dict[str, Any]:
-    """Return the record in a row's bytes, for `judgement_of`. The inverse of `judgement_cell`."""
+    """Return the record in a row's bytes, for `read_judgement`. The inverse of `judgement_cell`."""
     found = json.loads(unpacked(cell))
     if not isinstance(found, dict):
         raise TypeError(f"{type(found).__name__} in place of an object")
     return {"judge": judge} | found
 
 
-def judgement_of(data: Mapping[str, Any]) -> Judgement:
+def read_judgement(data: Mapping[str, Any]) -> Judgement:
     """Return the judgement of a record, also after a round trip through JSON.
 
     The inverse of `Judgement.record`. Raises ValueError, KeyError or TypeError for an invalid

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoj_reward.conversation import Context, Turn, plain
+from autoj_reward.conversation import Context, Turn, to_plain_text
 from autoj_reward.io.files import as_json, text_digest
 from autoj_reward.journal.records import (
-    Sampled,
+    SampledResponses,
     digest,
     judgement_key,
     judgement_record,
@@ -89,7 +89,7 @@ class Texts:
         turns = tuple(Turn(m["role"], read(m["content"])) for m in said_before)
         item = JudgeInput(
             record["protocol"],
-            plain(turns) if turns else read(record["query"]),
+            to_plain_text(turns) if turns else read(record["query"]),
             tuple(read(text) for text in record["responses"]),
             record["sample"],
             record.get("direct", False),
@@ -99,7 +99,7 @@ class Texts:
             raise ValueError("its texts are not what was written")
         return item, judgement_record(said, judge)
 
-    def keep_samples(self, query: str, sampled: Sampled) -> tuple[str, str]:
+    def keep_samples(self, query: str, sampled: SampledResponses) -> tuple[str, str]:
         """Store sampled responses, and return the columns `query` and `samples` of their row.
 
         Their texts are never dropped.
@@ -109,7 +109,7 @@ class Texts:
         kept["digest"] = digest(query, *sampled.responses)
         return json.dumps(self.keep(query, FOR_GOOD)), json.dumps(kept)
 
-    def read_sampled(self, row: Sequence[Any]) -> tuple[str, Sampled]:
+    def read_sampled(self, row: Sequence[Any]) -> tuple[str, SampledResponses]:
         """Return the query and the responses of a row of `samples`.
 
         Raises what `read_judged` raises.
@@ -119,4 +119,4 @@ class Texts:
         if kept["digest"] != digest(query, *responses):
             raise ValueError("its texts are not what was written")
         numbers = tuple(kept["logprobs"]), tuple(kept["finished"]), kept["tokens_out"]
-        return query, Sampled(responses, *numbers)
+        return query, SampledResponses(responses, *numbers)

@@ -11,21 +11,21 @@ from functools import lru_cache
 from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
-from autoj_reward.conversation import Context, question
+from autoj_reward.conversation import Context, last_user_text
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import ParseFailure, Written
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict
 from autoj_reward.formats.render import flags, render, require_readable
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
-from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
+from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
 from autoj_reward.models import CRITERIA, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.types import (
     DIRECT,
-    PLANTED,
+    PLANTED_FLAG,
     JudgeInput,
     Judgement,
     Outcome,
@@ -106,13 +106,15 @@ class GenerativeJudge:
         # Leave tokens for a forced slot: its opening words and the label.
         output = max_output_tokens(config, self.format) + 32
         prepared = await self.engine.prepare(render(item, self.format), output, config.over_long)
-        spoken, critique = Spoken(Generation("")), config.critique and not item.direct
+        spoken, critique = SplitAnswer(Generation("")), config.critique and not item.direct
         marks = self.format.thinking
         if critique:
             sampling = self._sampling(item.sample)
-            spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
+            spoken = await generate_answer(
+                self.engine, prepared, sampling, marks, config.thinking_tokens
+            )
         else:
-            prepared = silent(self.engine, prepared, marks)
+            prepared = skip_thinking(self.engine, prepared, marks)
         if spoken.problem:
             judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
         else:
@@ -124,22 +126,22 @@ class GenerativeJudge:
         return replace(judgement, critique=spoken.text, thinking=spoken.thinking, flags=seen)
 
     async def _read(
-        self, item: JudgeInput, prepared: Prepared, spoken: Spoken, critique: bool
+        self, item: JudgeInput, prepared: Prepared, spoken: SplitAnswer, critique: bool
     ) -> Judgement:
         """Read every slot of the verdict in order; force a slot that the judge left out."""
         own, protocol = spoken.own, self.format.protocol(item.protocol)
         slots = self.format.slots(item.protocol, len(item.responses))
         places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
-        flags = (PLANTED,) if any(place.planted for place in places.values()) else ()
+        flags = (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
         readings, usage, said = list[Reading](), own.usage, ""
         places = {s.name: _finished(places[s.name], s, spoken) for s in slots}
-        written = [(s, p) for s in slots if isinstance(p := places[s.name], Written)]
+        written = [(s, p) for s in slots if isinstance(p := places[s.name], WrittenVerdict)]
         reads = await asyncio.gather(*(self._beside(s, p, prepared, spoken) for s, p in written))
         beside = {slot.name: read for (slot, _), read in zip(written, reads, strict=True)}
         lost: list[Judgement] = []
         for slot in slots:
             place = places[slot.name]
-            if isinstance(place, Written):
+            if isinstance(place, WrittenVerdict):
                 read = beside[slot.name]
                 usage += read.usage if read else Usage()
                 readings.append(_written(slot, place, read))
@@ -163,7 +165,7 @@ class GenerativeJudge:
         return Judgement(Outcome.OK, readings=tuple(readings), usage=usage, flags=flags)
 
     async def _beside(
-        self, slot: Slot, place: Written, prepared: Prepared, spoken: Spoken
+        self, slot: Slot, place: WrittenVerdict, prepared: Prepared, spoken: SplitAnswer
     ) -> LabelProbs | None:
         """Return the label probabilities at a verdict that the judge wrote, or None if unwanted or
         unknown."""
@@ -174,7 +176,7 @@ class GenerativeJudge:
         return await self._probs(slot, prepared, spoken, place.opened, opening, labels)
 
     async def _forced(
-        self, slot: Slot, prepared: Prepared, spoken: Spoken, keep: int, opening: str
+        self, slot: Slot, prepared: Prepared, spoken: SplitAnswer, keep: int, opening: str
     ) -> LabelProbs | None:
         """Return the label probabilities of a slot where the judge wrote nothing.
 
@@ -195,8 +197,8 @@ class GenerativeJudge:
         usage."""
         if not self.config.direct:
             return None, Usage()
-        at_once = silent(self.engine, prepared, self.format.thinking)
-        nothing, opening = Spoken(Generation("")), slot.force.lstrip()
+        at_once = skip_thinking(self.engine, prepared, self.format.thinking)
+        nothing, opening = SplitAnswer(Generation("")), slot.force.lstrip()
         read = await self._forced(slot, at_once, nothing, 0, opening)
         if read is None or not _counts(read):
             return None, read.usage if read else Usage()
@@ -206,7 +208,7 @@ class GenerativeJudge:
         self,
         slot: Slot,
         prepared: Prepared,
-        spoken: Spoken,
+        spoken: SplitAnswer,
         keep: int,
         opening: str,
         labels: Sequence[str],
@@ -219,7 +221,9 @@ class GenerativeJudge:
         return replace(read, probs=slot.by_name(labels, [share for _, share in read.probs]))
 
 
-def _finished(place: Written | ParseFailure, slot: Slot, spoken: Spoken) -> Written | ParseFailure:
+def _finished(
+    place: WrittenVerdict | ParseFailure, slot: Slot, spoken: SplitAnswer
+) -> WrittenVerdict | ParseFailure:
     """Return a parse failure for a verdict in an unfinished text, unless the slot comes first.
 
     A verdict that follows its reason is valid only if the judge finished its text.
@@ -234,7 +238,7 @@ def _top(read: LabelProbs) -> str:
     return max(read.probs, key=lambda label: label[1])[0]
 
 
-def _written(slot: Slot, place: Written, read: LabelProbs | None) -> Reading:
+def _written(slot: Slot, place: WrittenVerdict, read: LabelProbs | None) -> Reading:
     value = place.value if slot.numeric else None
     label = place.name if value is None else f"{value:g}"
     return _reading(slot, label, value, read, False)
@@ -285,7 +289,7 @@ def with_criteria(item: JudgeInput) -> JudgeInput:
     already."""
     if CRITERIA in item.context:
         return item
-    known = dict(item.context) | {CRITERIA: criteria_of(question(item.query, item.turns))}
+    known = dict(item.context) | {CRITERIA: criteria_of(last_user_text(item.query, item.turns))}
     return replace(item, context=Context(known, item.turns))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, counted
+from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_count
 from autoj_reward.formats.schema import Thinking
 
 CUT = "thinking_cut"
@@ -13,7 +13,7 @@ CUT = "thinking_cut"
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SplitAnswer:
     """A judge's output, split into thinking and text."""
 
     own: Generation
@@ -32,7 +32,7 @@ class Spoken:
         return self.own.text[self.start :]
 
 
-def silent(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:
+def skip_thinking(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:
     """Return the prompt followed by an empty thinking block, so that the verdict comes next.
 
     The prompt is returned as it is if the judge does not think, or an endpoint assembles the
@@ -41,12 +41,12 @@ def silent(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepar
     if marks is None or prepared.tail is None:
         return prepared
     opened = "" if prepared.tail.rstrip().endswith(marks.open) else f"{marks.open}\n"
-    return engine.continued(prepared, Generation(""), f"{opened}\n{marks.close}\n\n")
+    return engine.extend_prompt(prepared, Generation(""), f"{opened}\n{marks.close}\n\n")
 
 
-async def speak(
+async def generate_answer(
     engine: Engine, prepared: Prepared, sampling: Sampling, marks: Thinking | None, bound: int
-) -> Spoken:
+) -> SplitAnswer:
     """Generate a judge's answer: at most `bound` thinking tokens, then `sampling.max_tokens` of
     text.
 
@@ -55,7 +55,7 @@ async def speak(
     """
     if marks is None:
         own = await _generated(engine, prepared, sampling)
-        return Spoken(own, thinking=own.reasoning)
+        return SplitAnswer(own, thinking=own.reasoning)
     if prepared.tail is None:
         whole = replace(sampling, max_tokens=bound + sampling.max_tokens)
         return read_past(await _generated(engine, prepared, whole), marks, inside=True)
@@ -66,7 +66,7 @@ async def speak(
         return read_past(own, marks, inside)
     cut = inside and marks.close not in own.text
     put = f"\n{marks.close}\n\n" if cut else ""
-    onward = engine.continued(prepared, own, put)
+    onward = engine.extend_prompt(prepared, own, put)
     rest = await _generated(engine, onward, sampling)
     joined = replace(
         rest,
@@ -78,11 +78,11 @@ async def speak(
 
 
 async def _generated(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
-    [own] = counted(await engine.generate(prepared, sampling), 1)
+    [own] = require_count(await engine.generate(prepared, sampling), 1)
     return own
 
 
-def read_past(own: Generation, marks: Thinking, inside: bool) -> Spoken:
+def read_past(own: Generation, marks: Thinking, inside: bool) -> SplitAnswer:
     """Split an answer into its thinking, up to the last closing mark, and its text.
 
     The last mark counts because the thinking may quote one. inside: whether a text without a
@@ -100,4 +100,4 @@ def read_past(own: Generation, marks: Thinking, inside: bool) -> Spoken:
         problem = f"the thinking block is never closed: no {marks.close} before the judge's end"
         text = ""
     start = len(own.text) - len(text)
-    return Spoken(own, start, "\n\n".join(filter(None, thought)), problem=problem)
+    return SplitAnswer(own, start, "\n\n".join(filter(None, thought)), problem=problem)

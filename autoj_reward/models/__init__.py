@@ -13,7 +13,7 @@ from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ModelError
 from autoj_reward.formats.schema import JudgeFormat
-from autoj_reward.models.device import device_here
+from autoj_reward.models.device import detect_device
 from autoj_reward.models.identity import folder_identity, hub_commit
 
 CRITERIA = "criteria"
@@ -107,7 +107,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
         if config.tokenizer:
             words += f":{_tokenizer_identity(config.tokenizer)}"
         return ResolvedModel(config.model, words, "cpu")
-    device = device_here().kind
+    device = detect_device().kind
     if config.model in BUILT_IN:
         from autoj_reward.models.built_in import build_model
 

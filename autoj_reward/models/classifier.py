@@ -13,7 +13,7 @@ HEADS = ("ForSequenceClassification", "ForRewardModel")
 """Endings of the names of architectures with a classification head."""
 
 
-def pad_of_classifier(model: ResolvedModel, config: EngineConfig) -> int:
+def check_classifier(model: ResolvedModel, config: EngineConfig) -> int:
     """Return the pad token's id of a scalar reward model, after checking that the model is usable.
 
     Raises ModelError that says what to do for a checkpoint without a trained head, with several

@@ -37,7 +37,7 @@ CPU = Device("cpu")
 """The CPU of any machine."""
 
 
-def device_here() -> Device:
+def detect_device() -> Device:
     """Return the first GPU that this process may use, else the CPU."""
     return _device(os.environ.get("CUDA_VISIBLE_DEVICES"))
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 from autoj_reward.capacity.memory import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ModelError
-from autoj_reward.models.device import CPU, Device, device_here
+from autoj_reward.models.device import CPU, Device, detect_device
 from autoj_reward.processes import processes
 
 C = TypeVar("C", bound=EngineConfig)
@@ -45,7 +45,7 @@ WAITING = 1024
 """Maximum number of candidates that wait in a replica while others run."""
 
 
-def settled(config: C, device: Device) -> C:
+def resolve_engine_settings(config: C, device: Device) -> C:
     """Return the config with each engine setting that is `auto` or None set for the device."""
     sequences, batch = _sizes(config, device)
     return config.model_copy(
@@ -59,7 +59,7 @@ def settled(config: C, device: Device) -> C:
 
 def dtype_of(config: EngineConfig, kind: Literal["cpu", "cuda"]) -> str:
     """Return the number type of a config on this machine's `cuda` or `cpu`."""
-    return dtype_on(config, CPU if kind == "cpu" else replace(device_here(), kind=kind))
+    return dtype_on(config, CPU if kind == "cpu" else replace(detect_device(), kind=kind))
 
 
 def dtype_on(config: EngineConfig, device: Device) -> str:

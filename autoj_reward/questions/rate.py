@@ -10,7 +10,7 @@ from statistics import fmean
 from autoj_reward.config import View
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
-    PLANTED,
+    PLANTED_FLAG,
     SINGLE,
     Candidate,
     JudgeInput,
@@ -85,7 +85,7 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
         return samples[0]
     usage = concurrent_usage([s.usage for s in samples])
     good = [(s, s.rating) for s in samples if s.rating is not None]
-    planted = [s for s in samples if not s.ok and PLANTED in s.flags]
+    planted = [s for s in samples if not s.ok and PLANTED_FLAG in s.flags]
     if planted or not good:
         return replace((planted or samples)[0], usage=usage)
     names = dict.fromkeys(own.slot for s, _ in good for own in s.readings)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from autoj_reward.types import Candidate, Judgement, Selection, Verdict
 
-Meet = Callable[[int, int], Awaitable[Verdict]]
+PlayMatch = Callable[[int, int], Awaitable[Verdict]]
 """Compare two candidates, given by index. Returns FIRST if the first one wins."""
 RULES = ("policy_logprob", "expected_rating", "pairwise", "first")
 """Default tie-break rules, in the order in which they are tried."""
@@ -21,7 +21,7 @@ async def choose(
     *,
     view: str = "rating",
     rules: Sequence[str] = RULES,
-    meet: Meet | None = None,
+    meet: PlayMatch | None = None,
     matches: float = math.inf,
 ) -> Selection:
     """Choose the best of one query's judged candidates (paper, section 6.3).
@@ -42,7 +42,7 @@ async def choose(
     scored = [i for i, v in enumerate(values) if v is not None]
     if not scored:
         return Selection(0, "all_failed")
-    tied = highest(scored, values)
+    tied = keep_highest(scored, values)
     if len(tied) == 1:
         return Selection(tied[0], "only" if len(candidates) == 1 else view)
     held: list[tuple[int, int, Verdict]] = []
@@ -56,9 +56,9 @@ async def choose(
     left = tied
     for rule in rules:
         if rule == "policy_logprob":
-            left = highest(left, [c.policy_logprob for c in candidates])
+            left = keep_highest(left, [c.policy_logprob for c in candidates])
         elif rule == "expected_rating":
-            left = highest(left, [j.view("expected") for j in judgements])
+            left = keep_highest(left, [j.view("expected") for j in judgements])
         elif rule == "pairwise" and meet is not None:
             left = await knock_out(left, match, matches)
         elif rule == "first":
@@ -68,7 +68,7 @@ async def choose(
     return Selection(left[0], "first", tuple(tied), tuple(held))
 
 
-def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
+def keep_highest(left: list[int], values: Sequence[float | None]) -> list[int]:
     """Return the candidates with the highest value; all of them if any value is None."""
     own = [values[i] for i in left]
     if any(v is None for v in own):
@@ -77,12 +77,12 @@ def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
     return [i for i, v in zip(left, own, strict=True) if v == best]
 
 
-def tied_pairs(values: Iterable[float]) -> int:
+def count_tied_pairs(values: Iterable[float]) -> int:
     """Return the number of pairs with equal values."""
     return sum(math.comb(count, 2) for count in Counter(values).values())
 
 
-async def knock_out(left: list[int], meet: Meet, most: float = math.inf) -> list[int]:
+async def knock_out(left: list[int], meet: PlayMatch, most: float = math.inf) -> list[int]:
     """Return the candidates that lost no match, in index order.
 
     left: the tied candidates. most: maximum matches; candidates that have not played by then

@@ -14,10 +14,10 @@ from ray.serve.exceptions import RayServeException
 
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS, Abilities
-from autoj_reward.types import Asking, JudgeInput, Judgement
+from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
 """Ray's errors when a replica or its node dies while it holds a request."""
@@ -109,9 +109,9 @@ class RayPolicy:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         try:
-            sampled: Sampled = await self._handle.sample.remote(asked)
+            sampled: SampledResponses = await self._handle.sample.remote(asked)
         except RayTaskError as error:
             if isinstance(error.cause, InputRejected):
                 raise InputRejected(str(error.cause)) from error

@@ -21,16 +21,16 @@ from ray.exceptions import GetTimeoutError
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.models.device import CPU, Device, device_here
-from autoj_reward.models.room import require_engine_room
-from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.models.device import CPU, Device, detect_device
+from autoj_reward.models.gpu_memory import require_engine_memory
+from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import Abilities, distributions_of, views_of
-from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
-from autoj_reward.replicas.leftovers import clean, record
-from autoj_reward.replicas.processes import end, family
+from autoj_reward.replicas.isolation import loopback_only
+from autoj_reward.replicas.leftovers import record_processes, remove_leftovers
+from autoj_reward.replicas.processes import end_processes, with_descendants
 
 C = TypeVar("C", JudgeConfig, PolicyConfig)
 OBJECT_STORE = 200 * 2**20
@@ -83,9 +83,12 @@ class Cluster:
             logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         try:
             _require_answer(address)
-            clean()
+            remove_leftovers()
             own_ray = address == "local"
-            with alone() if own_ray else nullcontext(), _showing(self._gpus if own_ray else None):
+            with (
+                loopback_only() if own_ray else nullcontext(),
+                _showing(self._gpus if own_ray else None),
+            ):
                 ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except OSError as error:
             if address == "local":
@@ -104,7 +107,7 @@ class Cluster:
             self._started = {
                 psutil.Process(info.process.pid) for infos in node.values() for info in infos
             }
-            record(self._started)
+            record_processes(self._started)
         else:
             self._suffix = f"-{secrets.token_hex(4)}"
         atexit.register(self._leave)
@@ -164,9 +167,9 @@ class Cluster:
         if not config.on_replicas:
             return config
         if not self._gpus_each(config, config.serve):
-            return settled(config, CPU)
-        require_engine_room(config, self._gpu_found())
-        return settled(config, self._gpu_found())
+            return resolve_engine_settings(config, CPU)
+        require_engine_memory(config, self._gpu_found())
+        return resolve_engine_settings(config, self._gpu_found())
 
     def _gpu_found(self) -> Device:
         """Return the type of the cluster's GPUs, from the first free one.
@@ -175,7 +178,7 @@ class Cluster:
         """
         if self._gpu is None:
             share = {"num_gpus": TINY_SHARE, "num_cpus": 0}
-            asked = ray.remote(device_here).options(**share).remote()
+            asked = ray.remote(detect_device).options(**share).remote()
             try:
                 self._gpu = ray.get(asked, timeout=FIND_S)
             except GetTimeoutError as error:
@@ -245,7 +248,7 @@ class Cluster:
 
     def close(self) -> None:
         """Stop this process's applications, and Ray if this process started it."""
-        self._started |= family(self._started)
+        self._started |= with_descendants(self._started)
         try:
             for name in list(self._applications):
                 self.remove(name)
@@ -262,11 +265,11 @@ class Cluster:
         if not self._connected:
             return
         self._connected = self._serves = False
-        processes = self._started | family(self._started)
+        processes = self._started | with_descendants(self._started)
         try:
             ray.shutdown()
         finally:
-            end(processes, PATIENCE_S)
+            end_processes(processes, PATIENCE_S)
             self._started = set()
 
 

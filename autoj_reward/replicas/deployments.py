@@ -9,14 +9,14 @@ from typing import Any
 from ray import serve
 
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.replicas.alone import listen_alone
+from autoj_reward.replicas.isolation import serve_on_loopback
 from autoj_reward.replicas.leftovers import recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
-from autoj_reward.types import Asking, JudgeInput, Judgement
+from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 
 def deployment_of(
@@ -66,7 +66,7 @@ class ServedJudge:
     """Serve deployment of a JudgeReplica."""
 
     async def __init__(self, spec: JudgeSpec) -> None:  # type: ignore[misc]
-        listen_alone()
+        serve_on_loopback()
         self._replica = JudgeReplica(make_judge(spec), on_death=end_process)
         with recording():
             await self._replica.start()
@@ -83,12 +83,12 @@ class ServedPolicy:
     """Serve deployment of a PolicyReplica."""
 
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
-        listen_alone()
+        serve_on_loopback()
         self._replica = PolicyReplica(config)
         with recording():
             await self._replica.start()
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         return await self._replica.sample(asked)
 
     async def check_health(self) -> None:

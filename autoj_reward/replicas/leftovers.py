@@ -2,9 +2,9 @@
 the next start.
 
 A process that starts an engine or a Ray writes a record into the cache folder. It lists its child
-processes and their shared memory. If the process that wrote a record is dead, `clean` removes what
-the record lists and nothing else. Processes must still be the same ones, and shared memory must not
-be mapped by any process.
+processes and their shared memory. If the process that wrote a record is dead,
+`remove_leftovers` removes what the record lists and nothing else. Processes must still be the same
+ones, and shared memory must not be mapped by any process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psutil  # type: ignore[import-untyped]
 
 from autoj_reward.io.files import write_text
 from autoj_reward.models.built_in import cache_folder
-from autoj_reward.replicas.processes import end, family
+from autoj_reward.replicas.processes import end_processes, with_descendants
 
 SHARED = Path("/dev/shm")
 PROC = Path("/proc")
@@ -29,13 +29,13 @@ EVERY_S = 1.0
 """Seconds between two records while an engine starts."""
 
 
-def record(roots: Iterable[psutil.Process] = ()) -> None:
+def record_processes(roots: Iterable[psutil.Process] = ()) -> None:
     """Record the descendants of this process and of `roots`, and the shared memory that
     they map."""
     if (folder := _folder()) is None:
         return
     own = psutil.Process()
-    ours = family([own, *roots])
+    ours = with_descendants([own, *roots])
     facts = {
         "processes": [[p.pid, _started(p.pid)] for p in ours if p != own],
         "shared": sorted(_mapped(p.pid for p in ours)),
@@ -45,8 +45,8 @@ def record(roots: Iterable[psutil.Process] = ()) -> None:
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Call `record` every second while an engine starts within this context, and once more
-    afterwards.
+    """Call `record_processes` every second while an engine starts within this context, and once
+    more afterwards.
 
     The engine's processes exist long before it answers.
     """
@@ -54,7 +54,7 @@ def recording() -> Iterator[None]:
 
     def repeat() -> None:
         while not done.wait(EVERY_S):
-            record()
+            record_processes()
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
@@ -63,10 +63,10 @@ def recording() -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-    record()
+    record_processes()
 
 
-def clean() -> None:
+def remove_leftovers() -> None:
     """Remove the processes and shared memory that dead processes left behind."""
     if (folder := _folder()) is None:
         return
@@ -85,7 +85,7 @@ def _remove(facts: dict[str, Any]) -> None:
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)  # created first: it detects a reuse of the id
             left |= {process} if started and _started(pid) == started else set()
-    end(left, patience_s=0.0)
+    end_processes(left, patience_s=0.0)
     for name in set(facts["shared"]) - _mapped(psutil.pids()):
         (SHARED / Path(name).name).unlink(missing_ok=True)
 

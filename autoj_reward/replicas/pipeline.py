@@ -56,7 +56,7 @@ def _work(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
     return {"item": pickle.dumps(item)}
 
 
-def through(
+def run_stages(
     items: Sequence[Any],
     stages: Sequence[Callable[..., Callable[[Any], Any]]],
     made_of: Sequence[Any],

@@ -13,7 +13,7 @@ from contextlib import suppress
 import psutil  # type: ignore[import-untyped]
 
 
-def family(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
+def with_descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     """Return the given processes and all their descendants that are still running."""
     found: set[psutil.Process] = set()
     for root in roots:
@@ -23,7 +23,7 @@ def family(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     return found
 
 
-def end(processes: set[psutil.Process], patience_s: float) -> None:
+def end_processes(processes: set[psutil.Process], patience_s: float) -> None:
     """Wait until the processes and their new children have exited, then kill those that remain.
 
     New children matter because a replica may be about to start its engine. patience_s: seconds to
@@ -33,7 +33,7 @@ def end(processes: set[psutil.Process], patience_s: float) -> None:
     try:
         _wait(found, patience_s)
     finally:  # an interrupt ends the wait at once
-        found |= family(_alive(found))
+        found |= with_descendants(_alive(found))
         for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -45,7 +45,7 @@ def _wait(found: set[psutil.Process], seconds: float) -> None:
     `found`."""
     deadline = time.monotonic() + seconds
     while (alive := _alive(found)) and time.monotonic() < deadline:
-        found |= family(alive)
+        found |= with_descendants(alive)
         time.sleep(0.05)
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 from autoj_reward.config import PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
-from autoj_reward.engine.base import Sampling, counted
+from autoj_reward.engine.base import Sampling, require_count
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.formats.render import user_prompt
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.models.fingerprint import engine_facts
-from autoj_reward.types import Asking, JudgeInput, Judgement, Outcome
+from autoj_reward.types import JudgeInput, Judgement, Outcome, QueryOrTurns
 
 
 def policy_name(config: PolicyConfig) -> str:
@@ -147,7 +147,7 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         """Return n responses to one query.
 
         Raises InputRejected if the query does not fit, and EngineUnavailable if the engine returns
@@ -156,8 +156,8 @@ class PolicyReplica:
         c = self._config
         prepared = await self._engine.prepare(user_prompt(asked, c.system), c.max_tokens, "reject")
         sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed, c.n, logprob=True)
-        drawn = counted(await self._engine.generate(prepared, sampling), c.n)
-        return Sampled(
+        drawn = require_count(await self._engine.generate(prepared, sampling), c.n)
+        return SampledResponses(
             tuple(g.text for g in drawn),
             tuple(g.logprob for g in drawn),
             tuple(g.finished for g in drawn),

@@ -43,7 +43,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import JUDGE_HEADER, unfit
+from autoj_reward.client.remote import JUDGE_HEADER, find_rejection_reason
 from autoj_reward.config import View
 from autoj_reward.errors import (
     AutojError,
@@ -242,7 +242,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
 def _refused(texts: Iterable[str], judge: str) -> Judgement | None:
     """Return the rejection of an input with a text that no service can judge, else None."""
-    reason = unfit(texts)
+    reason = find_rejection_reason(texts)
     return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=judge) if reason else None
 
 

@@ -27,7 +27,7 @@ from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.service.api import make_app
 from autoj_reward.service.gateway import Guard, Limits
-from autoj_reward.service.serve import kept_token
+from autoj_reward.service.serve import read_token
 
 
 class ApplicationConfig(Block):
@@ -65,7 +65,7 @@ class _Edge:
             distributions=distributions_of(judge, spec.format, Abilities()),
         )
         client = client_of(spec, backend, max_ongoing(judge, _gpus_each(judge)) * most)
-        token = kept_token(self._config.token_env, self._config.token_file)
+        token = read_token(self._config.token_env, self._config.token_file)
         return make_app(client, token, Limits(deadline_s=self._config.deadline_s)).guard
 
 

@@ -19,15 +19,15 @@ from pydantic import (
 
 from autoj_reward.config import RelativeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.conversation import (
+    EMPTY_CONTEXT,
     MAX_TURNS,
     NAME,
-    NOTHING,
-    OWN,
+    RESERVED_NAMES,
     BadMessages,
     Context,
     Turn,
     before_response,
-    plain,
+    to_plain_text,
     turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
@@ -76,7 +76,7 @@ ContextField = Annotated[
             "type": "object",
             "propertyNames": {
                 "pattern": f"^{NAME.pattern}$",
-                "not": {"pattern": f"^{OWN.pattern}$"},
+                "not": {"pattern": f"^{RESERVED_NAMES.pattern}$"},
             },
             "additionalProperties": {"type": "string"},
             "default": {},
@@ -131,7 +131,7 @@ class PromptFields(Body):
     """The prompt as text."""
     messages: ChatMessages | None = None
     """The prompt as a conversation."""
-    context: ContextField = NOTHING
+    context: ContextField = EMPTY_CONTEXT
     """Named texts that the judge's format shows, such as a reference answer."""
 
     @model_validator(mode="after")
@@ -143,7 +143,7 @@ class PromptFields(Body):
                 turns = self._turns([message.model_dump() for message in self.messages])
             except BadMessages as error:
                 raise ValueError(str(error)) from None
-            self.query, self.context = plain(turns), self.context.after(turns)
+            self.query, self.context = to_plain_text(turns), self.context.after(turns)
         return self
 
     @staticmethod

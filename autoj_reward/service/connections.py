@@ -46,7 +46,7 @@ OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ConnectionLimits:
     """Connection limits of a server."""
 
     most: int
@@ -55,7 +55,7 @@ class Places:
     """Limit on requests in flight."""
 
 
-def places(requests: int) -> Places:
+def set_connection_limits(requests: int) -> ConnectionLimits:
     """Return the connection limits for this many requests in flight.
 
     They are lower if too few files may be open. The soft limit of open files is increased as
@@ -65,7 +65,7 @@ def places(requests: int) -> Places:
     taken = len(os.listdir("/proc/self/fd")) + RESERVE
     needed = requests + WAITING + taken
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return Places(requests + WAITING, requests)
+        return ConnectionLimits(requests + WAITING, requests)
     soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     most = soft - taken
@@ -74,7 +74,7 @@ def places(requests: int) -> Places:
     waiting = min(WAITING, most // 2)
     if most - waiting < requests:
         LOG.warning("%d open files allow only %d requests in flight", soft, most - waiting)
-    return Places(most, min(requests, most - waiting))
+    return ConnectionLimits(most, min(requests, most - waiting))
 
 
 class Connections:
@@ -84,12 +84,12 @@ class Connections:
         self._listening, self._most = listening, most
         # Connections without a request in flight, longest first: `_owing` must send a request
         # header and have done so since the given time; `_idle` are kept alive after an answer.
-        self._owing: dict[Watched, float] = {}
-        self._idle: dict[Watched, None] = {}
-        self._all: set[Watched] = set()
+        self._owing: dict[MonitoredProtocol, float] = {}
+        self._idle: dict[MonitoredProtocol, None] = {}
+        self._all: set[MonitoredProtocol] = set()
         self._taking: set[asyncio.Task[Any]] = set()
 
-    async def open(self, make: Callable[[], Watched]) -> None:
+    async def open(self, make: Callable[[], MonitoredProtocol]) -> None:
         """Start to accept connections. make: returns the protocol of a new connection."""
         self._loop, self._make = asyncio.get_running_loop(), make
         self._listening.setblocking(False)
@@ -146,7 +146,7 @@ class Connections:
             for connection in found.items() & self._owing.items():
                 connection[0].drop()
 
-    def waits(self, connection: Watched) -> None:
+    def waits(self, connection: MonitoredProtocol) -> None:
         """Note that a connection has no request in flight.
 
         A new connection at the limit closes the one that has waited longest.
@@ -159,24 +159,24 @@ class Connections:
             self._idle[connection] = None
         self._all.add(connection)
 
-    def owes(self, connection: Watched) -> None:
+    def owes(self, connection: MonitoredProtocol) -> None:
         """Note that a connection must send a complete request header: it is new or has begun
         one."""
         self._idle.pop(connection, None)
         self._owing.setdefault(connection, self._loop.time())
 
-    def works(self, connection: Watched) -> None:
+    def works(self, connection: MonitoredProtocol) -> None:
         """Note that a connection has a request in flight."""
         self._owing.pop(connection, None)
         self._idle.pop(connection, None)
 
-    def gone(self, connection: Watched) -> None:
+    def gone(self, connection: MonitoredProtocol) -> None:
         """Forget a connection that has ended."""
         self.works(connection)
         self._all.discard(connection)
 
 
-class Watched(asyncio.Protocol):
+class MonitoredProtocol(asyncio.Protocol):
     """Mixin of uvicorn's protocols: reports the connection's state, and closes it at its limits."""
 
     cycle: Any
@@ -236,7 +236,7 @@ class Watched(asyncio.Protocol):
         self.transport.abort()
 
 
-class _Connection(Watched, AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+class _Connection(MonitoredProtocol, AutoHTTPProtocol):  # type: ignore[misc,valid-type]
     """The protocol with uvicorn's fastest installed parser."""
 
 

@@ -342,10 +342,12 @@ def presented(authorization: str) -> str:
     a URL (http://any:TOKEN@host).
     """
     scheme, _, value = authorization.partition(" ")
-    return value.strip() if scheme.lower() == "bearer" else in_address(authorization)[1]
+    return (
+        value.strip() if scheme.lower() == "bearer" else parse_basic_authorization(authorization)[1]
+    )
 
 
-def in_address(authorization: str) -> tuple[str, str]:
+def parse_basic_authorization(authorization: str) -> tuple[str, str]:
     """Return user and password of Basic authorization; empty strings if there are none.
 
     Clients send it for a URL that holds user and password.

@@ -19,7 +19,7 @@ from prometheus_client import (
 from autoj_reward.formats.protocols import PROTOCOLS
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
-from autoj_reward.questions.tie_break import tied_pairs
+from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.types import (
     SINGLE,
     Candidate,
@@ -136,7 +136,7 @@ class Metrics:
                 groups.setdefault(group_key(candidate), []).append(judgement.rating)
         for ratings in groups.values():
             self._pairs.inc(math.comb(len(ratings), 2))
-            self._ties.inc(tied_pairs(ratings))
+            self._ties.inc(count_tied_pairs(ratings))
 
     def compared(self, comparisons: Sequence[Comparison]) -> None:
         """Count comparisons by verdict."""

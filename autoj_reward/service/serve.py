@@ -38,7 +38,7 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, places
+from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, set_connection_limits
 from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.trainer.reward import RewardModel
 
@@ -72,7 +72,7 @@ class EdgeConfig(Block):
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit code."""
     checked = load_run(EdgeConfig, config, sets, strict)
-    token = kept_token(checked.token_env, checked.token_file)
+    token = read_token(checked.token_env, checked.token_file)
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
@@ -97,7 +97,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     return 0
 
 
-def kept_token(variable: str, file: Path | None) -> str:
+def read_token(variable: str, file: Path | None) -> str:
     """Return the token from a file, else from an environment variable.
 
     Raises ConfigError if there is none, if other users can read the file, or if no HTTP header can
@@ -173,14 +173,14 @@ async def make_edge(
     listening: socket.socket,
 ) -> Edge:
     """Return the app over a client, with the trainers' routes, and its server on a socket."""
-    room = places(config.max_requests)
+    room = set_connection_limits(config.max_requests)
     limits = Limits(requests=room.requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
     trainers.add_routes(app, model, app.metrics.judged)
-    return Edge(app, server_of(app.guard, listening, room.most, config.drain_s))
+    return Edge(app, make_server(app.guard, listening, room.most, config.drain_s))
 
 
-def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -> EdgeServer:
+def make_server(guard: Guard, listening: socket.socket, most: int, drain_s: int) -> EdgeServer:
     """Return a server of an app on a socket.
 
     most: limit on connections. drain_s: seconds that a shutdown leaves to requests in flight.

@@ -39,12 +39,12 @@ from autoj_reward.service.bodies import (
     Text,
     require_inputs,
 )
-from autoj_reward.service.gateway import in_address
+from autoj_reward.service.gateway import parse_basic_authorization
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
-from autoj_reward.trainer.shaping import Budgets, FailureBudget, budgets_of
+from autoj_reward.trainer.shaping import Budgets, FailureBudget, make_budgets
 from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 RUN_HEADER = "x-run"
@@ -139,7 +139,7 @@ class Runs:
         found, asked = self._runs.pop(name, ({}, 0.0))
         spent = any(budget.spent for budget in found.values())
         if not found or (spent and self._now() - asked > OVER_S):
-            found = budgets_of(self._config, RunBudget)
+            found = make_budgets(self._config, RunBudget)
         self._runs[name] = found, self._now()
         if len(self._runs) > RUNS:
             self._runs.popitem(last=False)
@@ -151,7 +151,7 @@ def run_name(authorization: str, header: str = "") -> str:
 
     Such a URL is http://RUN:TOKEN@host. "" for callers that give no name; they share one budget.
     """
-    return (header or in_address(authorization)[0])[:80]
+    return (header or parse_basic_authorization(authorization)[0])[:80]
 
 
 JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]

@@ -18,8 +18,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autoj_reward.conversation import NOTHING, Context
-from autoj_reward.trainer.prompts import after_prompt, candidate, prompt_turns, without_end
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.trainer.prompts import candidate, prompt_turns, strip_end_token, strip_prompt
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import Budgets
@@ -60,7 +60,7 @@ async def get_reward(
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     known = [model.fields.read({"label": label}, "label") for label in labels or ()]
-    rows = zip(queries, prompts, known or [NOTHING] * len(queries), strict=True)
+    rows = zip(queries, prompts, known or [EMPTY_CONTEXT] * len(queries), strict=True)
     candidates = [split(query, prompt, known) for query, prompt, known in rows]
     rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
@@ -72,15 +72,15 @@ async def get_reward(
     }
 
 
-def split(query: str, prompt: str, context: Context = NOTHING) -> Candidate:
+def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidate:
     """Return the candidate in a decoded text that begins with its prompt.
 
     The query is what the user says in the prompt. The candidate is unusable if the text does not
     begin with the prompt.
     """
-    response = after_prompt(query, prompt)
+    response = strip_prompt(query, prompt)
     if response is not None:
-        return candidate(prompt_turns(prompt), without_end(response), context)
+        return candidate(prompt_turns(prompt), strip_end_token(response), context)
     reason = (
         f"the text {query[:40]!r} does not open with its prompt {prompt[:40]!r} or an end of it, "
         "so its response is unknown: give prompt and text as the same tokenizer decodes them"

@@ -17,12 +17,12 @@ from autoj_reward.config import JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.types import PLANTED, Candidate, Judgement, Outcome
+from autoj_reward.types import PLANTED_FLAG, Candidate, Judgement, Outcome
 
 LOG = logging.getLogger("autoj_reward.trainer")
 MAX_THREADS = 32
 """Limit on threads that run one function at a time. Calls that were given up are not counted."""
-Ask = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
+AskPart = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
 """Function that asks a part. None means that the part does not apply to the candidate; that is no
 failure."""
 Returned = tuple[Any, BaseException | None]
@@ -51,7 +51,7 @@ class RewardPart:
         """
         if judgement is None:
             return None
-        planted = not judgement.ok and PLANTED in judgement.flags
+        planted = not judgement.ok and PLANTED_FLAG in judgement.flags
         if planted and isinstance(self.format, JudgeFormat):
             return float(self.format.scale.low)
         return judgement.view(self.view)

@@ -22,7 +22,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.trainer.prompts import Turn, candidate, query_text, refuse_needed
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.types import Candidate
 
 
@@ -81,7 +81,7 @@ class _Judge(nn.Module):
         rows = input_ids.masked_fill(~attention_mask.bool(), self._tokenizer.pad_token_id)
         candidates = [self._candidate(row) for row in rows.tolist()]
         rewards = self._model.rewards_now(candidates)
-        self.figures = batch_figures(rewards, candidates)
+        self.figures = batch_metrics(rewards, candidates)
         numbers = self._model.numbers(rewards, candidates)
         state = torch.tensor(numbers, dtype=torch.float32, device=input_ids.device)
         return SimpleNamespace(hidden_states=(state[:, None, None].expand(*input_ids.shape, 1),))

@@ -13,12 +13,12 @@ from typing import Any
 
 from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.conversation import (
-    NOTHING,
+    EMPTY_CONTEXT,
     Context,
     ContextColumn,
     context_of,
     message_text,
-    plain,
+    to_plain_text,
     turns_of,
 )
 from autoj_reward.errors import ConfigError, InputError
@@ -63,10 +63,10 @@ def query_text(prompt: Turn) -> str:
     order that begin with the role ("User: ..."). Raises InputError for a prompt that is neither
     text nor messages.
     """
-    return prompt if isinstance(prompt, str) else plain(turns_of(prompt))
+    return prompt if isinstance(prompt, str) else to_plain_text(turns_of(prompt))
 
 
-def candidate(prompt: Turn, response: str, context: Mapping[str, str] = NOTHING) -> Candidate:
+def candidate(prompt: Turn, response: str, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
     """Return the candidate of a response to a plain prompt or a conversation.
 
     The conversation's turns may be in any order. Raises InputError for a prompt that is neither
@@ -130,7 +130,7 @@ def prompt_turns(prompt: str) -> Turn:
     return [{"role": role, "content": text} for role, text in said] or prompt.strip()
 
 
-def without_end(response: str) -> str:
+def strip_end_token(response: str) -> str:
     """Return a decoded response without the one token that ends its turn and white space around
     it."""
     text = response.rstrip()
@@ -138,7 +138,7 @@ def without_end(response: str) -> str:
     return text.removesuffix(end).strip()
 
 
-def after_prompt(text: str, prompt: str) -> str | None:
+def strip_prompt(text: str, prompt: str) -> str | None:
     """Return the rest of a decoded text that begins with its prompt; None if it does not.
 
     Decoding may change white space and Unicode normalisation, and a prompt that is too long loses

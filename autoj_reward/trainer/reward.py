@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
-from autoj_reward.client.judging import used_line
+from autoj_reward.client.judging import describe_run
 from autoj_reward.client.session import open_reward
 from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
@@ -27,14 +27,14 @@ from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
 from autoj_reward.trainer.groups import rate_groups
-from autoj_reward.trainer.parts import Ask, Parts, Reward, RewardFunction, reward_judges
+from autoj_reward.trainer.parts import AskPart, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.trainer.shaping import (
     Budgets,
     FailureBudget,
     Fallback,
     Shaper,
-    budgets_of,
+    make_budgets,
     require_groups,
 )
 from autoj_reward.trainer.trl import GRPOReward, TRLReward
@@ -80,12 +80,12 @@ class RewardModel:
 
     def _reset(self) -> None:
         config = self.config
-        self._budgets: Budgets = budgets_of(config, FailureBudget)
+        self._budgets: Budgets = make_budgets(config, FailureBudget)
         self._shape = Shaper(config.shaping)
         self.judges = reward_judges(config)
         self.parts = Parts(config, self.judges)
         self.fields = ContextFields(config, self.judges)
-        self._functions: dict[str, Ask] = {
+        self._functions: dict[str, AskPart] = {
             name: RewardFunction(name, part.function, config.judge.serve.deadline_s).rate
             for name, part in config.parts.items()
             if part.function
@@ -101,7 +101,7 @@ class RewardModel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.clients: dict[str, RewardClient] = {}
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, AskPart] = {}
         self._views: dict[str, frozenset[View]] = {}
         self._said_used = False
         self._settling = asyncio.Lock()
@@ -198,7 +198,7 @@ class RewardModel:
             await self.clients[name].use_finding(finding)
             views[name] = self._view(name, self.clients[name], frozenset(own))
         self.parts.use_views(views)
-        asked: dict[str, Ask] = {}
+        asked: dict[str, AskPart] = {}
         for name, view in views.items():
             client, how = self.clients[name], self.config.judged[name].relative
             rank = how and partial(rate_groups, client, how)
@@ -330,7 +330,9 @@ class RewardModel:
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
             how = self.config.judged[name].relative
             used = f"relative by {how.by}" if how else view
-            lines.append(used_line(client, used, judgements, own_name if name == JUDGE else name))
+            lines.append(
+                describe_run(client, used, judgements, own_name if name == JUDGE else name)
+            )
         return lines
 
     def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
@@ -342,7 +344,7 @@ class RewardModel:
             announce(line)
 
     async def _ask_part(
-        self, name: str, ask: Ask, candidates: Sequence[Candidate]
+        self, name: str, ask: AskPart, candidates: Sequence[Candidate]
     ) -> list[Judgement | None]:
         """Return a part's judgements in order. Unusable candidates are rejected without asking."""
         usable = [c for c in candidates if not c.unusable]

@@ -10,7 +10,7 @@ from typing import Any
 from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.unused import load_run
-from autoj_reward.trainer.prompts import Turn, candidate, prompt_turns, without_end
+from autoj_reward.trainer.prompts import Turn, candidate, prompt_turns, strip_end_token
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import Budgets
 
@@ -45,7 +45,7 @@ async def row_rewards(
     candidates = [
         candidate(
             prompt_turns(prompt) if isinstance(prompt, str) else prompt,
-            without_end(response),
+            strip_end_token(response),
             model.fields.read(row, "label"),
         )
         for prompt, response, row in rows

@@ -173,7 +173,7 @@ Budgets = Mapping[str, FailureBudget]
 """Failure budget of every part, by its name."""
 
 
-def budgets_of(config: RewardConfig, kind: type[B]) -> dict[str, B]:
+def make_budgets(config: RewardConfig, kind: type[B]) -> dict[str, B]:
     """Return a failure budget for each part of a reward, by its name.
 
     kind: class of the budgets.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from autoj_reward.trainer.prompts import candidate, without_end
+from autoj_reward.trainer.prompts import candidate, strip_end_token
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
@@ -49,7 +49,7 @@ def _judge_env() -> type:
             Raises BudgetExceeded, which ends the run with its message, when too many judgements of
             this process have failed.
             """
-            model, asked = reward_model(), [candidate(self.prompt, without_end(action))]
+            model, asked = reward_model(), [candidate(self.prompt, strip_end_token(action))]
             [reward] = found = model.rewards_now(asked)
             [number] = model.numbers(found, asked)
             self.figures = row_figures(reward, model.parts)

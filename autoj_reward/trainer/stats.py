@@ -8,12 +8,12 @@ from statistics import stdev
 
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
 from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
-from autoj_reward.questions.tie_break import tied_pairs
+from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.trainer.parts import Parts, Reward
 from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 
-def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
+def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
     """Return the metrics of a batch; {} for an empty one. A metric without data is NaN.
 
     - `judge/<outcome>`, `judge/forced`, `judge/flagged`: share of the batch, 0 to 1.
@@ -50,7 +50,7 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
             groups.setdefault(group_key(candidate), []).append(reward.raw)
     several = [values for values in groups.values() if len(values) > 1]
     pairs = sum(math.comb(len(values), 2) for values in several)
-    ties = sum(map(tied_pairs, several))
+    ties = sum(map(count_tied_pairs, several))
     return figures | {
         "judge/forced": mean([float(j.forced) for j in judgements]),
         "judge/flagged": mean([float(bool(j.flags)) for j in judgements]),
@@ -94,7 +94,7 @@ def row_figures(reward: Reward, parts: Parts) -> dict[str, float]:
 
     `judge_<outcome>`, `judge_forced` and `judge_flagged` are 0 or 1. `judge_raw` is the reward
     before shaping, or the middle of the scale if it is missing. `part_<name>` likewise is the
-    middle of the part's scale where it abstains. The others are as in `batch_figures`.
+    middle of the part's scale where it abstains. The others are as in `batch_metrics`.
     """
     judgement = reward.judgement
     outcomes = {

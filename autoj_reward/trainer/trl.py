@@ -21,7 +21,7 @@ from autoj_reward.processes import on_first_rank, processes
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, response_text
 from autoj_reward.trainer.shaping import needs_groups
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]
@@ -130,7 +130,7 @@ def _logged(
     if not rewards:
         return []
     if log_metric:
-        for name, value in batch_figures(rewards, asked).items():
+        for name, value in batch_metrics(rewards, asked).items():
             log_metric(name, value)
     if log_extra:
         log_extra("judge_outcome", [r.judgement.outcome.value for r in rewards])

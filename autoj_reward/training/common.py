@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoj_reward.capacity.memory import Training, TrainingDevices, find_shape, require_room
+from autoj_reward.capacity.memory import Training, TrainingDevices, find_shape, require_memory
 from autoj_reward.config import Block
 from autoj_reward.data.labelled import JudgeData, data_files
 from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import LISTED
-from autoj_reward.models.device import AMPERE, device_here
+from autoj_reward.models.device import AMPERE, detect_device
 from autoj_reward.processes import processes
 from autoj_reward.types import BadRow
 
@@ -117,7 +117,7 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
         "adam_beta2": config.betas[1],
         "weight_decay": config.weight_decay,
         **half_precision(config.dtype),
-        "tf32": True if on_gpu() and device_here().capability >= AMPERE else None,
+        "tf32": True if on_gpu() and detect_device().capability >= AMPERE else None,
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_steps": config.save_steps,
         "save_total_limit": 2,
@@ -135,7 +135,7 @@ def half_precision(dtype: str) -> dict[str, bool]:
     That is on GPUs unless float32 is named, and float16 on cards without bfloat16.
     """
     half = dtype == "bfloat16" or (on_gpu() and dtype != "float32")
-    bf16 = half and (dtype == "bfloat16" or device_here().half == "bfloat16")
+    bf16 = half and (dtype == "bfloat16" or detect_device().half == "bfloat16")
     return {"bf16": bf16, "fp16": half and not bf16}
 
 
@@ -223,14 +223,14 @@ def require_fit(load: Callable[[], Training]) -> None:
 
     A CPU passes, and a model whose shape is not known.
     """
-    device = device_here()
+    device = detect_device()
     if device.kind == "cpu":
         return
     try:
         training = load()
     except ModelError:
         return
-    require_room(training, TrainingDevices(device.memory_gib, processes(), sharded()))
+    require_memory(training, TrainingDevices(device.memory_gib, processes(), sharded()))
 
 
 def log_to(folder: Path) -> None:

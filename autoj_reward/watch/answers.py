@@ -21,15 +21,15 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
-from autoj_reward.watch.index import ORDERS, Filter, JudgedRow, Stander, standers
+from autoj_reward.watch.index import ORDERS, Filter, IndexedCandidate, JudgedRow, standers
 from autoj_reward.watch.run import Run
 from autoj_reward.watch.shown import (
     candidate_line,
     comparison_details,
+    displayed_text,
     excerpt,
     judgement_details,
     run_figures,
-    shown,
 )
 from autoj_reward.watch.statistics import VIEWS, RunStatistics
 from autoj_reward.watch.timeline import ALONE, COMPARISON, Timeline
@@ -92,7 +92,7 @@ class Answers:
             "reading": not run.read_all,
             "trouble": visible(run.trouble),
             "damaged": run.damaged,
-            "judges": [shown(name, 300) for name in judges],
+            "judges": [displayed_text(name, 300) for name in judges],
             "judge": judge,
             "all_flags": flags,
             "journal": journal,
@@ -191,8 +191,10 @@ class Answers:
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
-            "text": shown(item.query) if item else "",
-            "context": {visible(k): shown(v) for k, v in item.context.items()} if item else {},
+            "text": displayed_text(item.query) if item else "",
+            "context": {visible(k): displayed_text(v) for k, v in item.context.items()}
+            if item
+            else {},
             "total": len(found),
             "candidates": [
                 candidate_line(
@@ -252,7 +254,7 @@ def _texts(entries: Iterable[Entry]) -> Iterable[str]:
         yield from (entry.judgement.critique, entry.judgement.thinking, entry.judgement.reason)
 
 
-def _response(own: Stander, row: JudgedRow, entry: Entry | None) -> str:
+def _response(own: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
     return entry.item.responses[row.one != own.response] if entry else ""
 
 
@@ -269,7 +271,7 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
         response = entry.item.responses[str(row.one) != name]
     return {
         "name": name,
-        "response": shown(response),
+        "response": displayed_text(response),
         "judgements": [
             judgement_details(e.judgement, row.mark.kind, e.item.sample)
             for row, e in known
@@ -278,7 +280,7 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
     }
 
 
-def _standing(rows: list[JudgedRow]) -> list[Stander]:
+def _standing(rows: list[JudgedRow]) -> list[IndexedCandidate]:
     """Return the rated candidates, followed by those that were only compared."""
     found = standers(rows)
     names = {own.response for own in found}
@@ -286,17 +288,17 @@ def _standing(rows: list[JudgedRow]) -> list[Stander]:
         for name in (row.one, row.two):
             if name and name not in names:
                 names.add(name)
-                found.append(Stander(name, [row.id], [row.mark]))
+                found.append(IndexedCandidate(name, [row.id], [row.mark]))
     return found
 
 
-def _ordered(found: list[Stander], view: int) -> list[Stander]:
+def _ordered(found: list[IndexedCandidate], view: int) -> list[IndexedCandidate]:
     """Return the candidates, best first in the view.
 
     Equal values are ordered by expected rating. Candidates without a value come last.
     """
 
-    def rank(own: Stander) -> tuple[bool, float, float]:
+    def rank(own: IndexedCandidate) -> tuple[bool, float, float]:
         values = own.result().values
         value, expected = values[view], values[VIEWS.index("expected")]
         return value is None, -(value or 0.0), -(expected or 0.0)

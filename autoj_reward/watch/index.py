@@ -100,7 +100,7 @@ class JudgedRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stander:
+class IndexedCandidate:
     """A candidate of a query with its judgements."""
 
     response: int
@@ -126,12 +126,12 @@ class Stander:
         return found._replace(values=(value, expected, direct if own is None else own))
 
 
-def standers(rows: Iterable[JudgedRow]) -> list[Stander]:
+def standers(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
     """Return the candidates of a query's judgements; comparisons do not make candidates."""
-    found: dict[int, Stander] = {}
+    found: dict[int, IndexedCandidate] = {}
     for row in rows:
         if row.mark.kind in ALONE:
-            own = found.setdefault(row.one, Stander(row.one))
+            own = found.setdefault(row.one, IndexedCandidate(row.one))
             own.rows.append(row.id)
             own.marks.append(row.mark)
     return list(found.values())

@@ -16,10 +16,10 @@ from fastapi import FastAPI, Request, Response
 
 from autoj_reward.errors import InputError
 from autoj_reward.logs import LOG
-from autoj_reward.service.connections import EdgeServer, places
+from autoj_reward.service.connections import EdgeServer, set_connection_limits
 from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.serve import listen, server_of
+from autoj_reward.service.serve import listen, make_server
 from autoj_reward.watch.answers import Answers, as_text
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run
@@ -37,7 +37,9 @@ def main(path: str, port: int) -> int:
     run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
     with listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
-        server = server_of(page_app(run, token), listening, places(REQUESTS).most, drain_s=1)
+        server = make_server(
+            page_app(run, token), listening, set_connection_limits(REQUESTS).most, drain_s=1
+        )
         serving = threading.Thread(target=_serve, args=(server, end), name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:

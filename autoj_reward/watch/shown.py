@@ -40,7 +40,7 @@ OF_A_VIEW = ("tie_rate", "pair_tie_rate", "spread")
 """Keys of a summary that depend on the view which ranked its candidates."""
 
 
-def shown(text: str, most: int = CUT) -> str:
+def displayed_text(text: str, most: int = CUT) -> str:
     """Return a text with visible control characters, truncated to `most` characters.
 
     The number of omitted characters is appended.
@@ -93,7 +93,7 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
     for name in COUNTS:
         if isinstance(counts := summary.get(name), Mapping):
             found[name] = {
-                shown(str(key), 100): number
+                displayed_text(str(key), 100): number
                 for key, number in list(counts.items())[:NAMES]
                 if _is_number(number)
             }
@@ -161,9 +161,9 @@ def _details(judgement: Judgement, most: int) -> dict[str, Any]:
     used = judgement.usage
     return {
         "outcome": judgement.outcome.value,
-        "reason": shown(judgement.reason, 500),
-        "critique": shown(judgement.critique, most),
-        "thinking": shown(judgement.thinking, most),
+        "reason": displayed_text(judgement.reason, 500),
+        "critique": displayed_text(judgement.critique, most),
+        "thinking": displayed_text(judgement.thinking, most),
         "forced": judgement.forced,
         "flags": _flags(judgement.flags),
         "tokens_in": used.tokens_in,

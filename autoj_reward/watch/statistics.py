@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 from typing import Any, NamedTuple, get_args
 
 from autoj_reward.config import View
-from autoj_reward.questions.tie_break import tied_pairs
+from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.types import Judgement, Outcome, Usage
 
 VIEWS: tuple[str, ...] = get_args(View)
@@ -52,7 +52,7 @@ def standing_of(values: Sequence[float]) -> QueryStanding:
         mean=fmean(values),
         deviation=pstdev(values),
         pairs=math.comb(len(values), 2),
-        tied=tied_pairs(values),
+        tied=count_tied_pairs(values),
         top=values.count(best),
     )
 

@@ -17,7 +17,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.io.rows import require_usable
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
@@ -151,13 +151,13 @@ async def sample_candidates(
 
 async def sampled_responses(
     policy: PolicyConfig, queries: Sequence[str], journal: Journal
-) -> Mapping[str, Sampled | str]:
+) -> Mapping[str, SampledResponses | str]:
     """Return policy.n responses to every query, or the reason why there are none."""
     cluster = Cluster()
     try:
         with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
 
-            def progress(done: Sampled) -> None:
+            def progress(done: SampledResponses) -> None:
                 bar.update(len(done.responses))
 
             failed = await sample_missing(queries, policy, journal, progress, cluster)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from autoj_reward.client.judging import asking
+from autoj_reward.client.judging import open_ask
 from autoj_reward.config import JudgeConfig
 from autoj_reward.data.labelled import (
     JudgeData,
@@ -82,7 +82,7 @@ def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
 async def ask(judge: JudgeConfig, journal: Journal, inputs: Iterable[JudgeInput]) -> Answers:
     """Return the judgement of every input. The judge starts only if the journal lacks one."""
     items = list(dict.fromkeys(inputs))
-    async with asking(judge_spec(judge), journal, len(items)) as asked:
+    async with open_ask(judge_spec(judge), journal, len(items)) as asked:
         return dict(zip(items, await asked(items), strict=True))
 
 

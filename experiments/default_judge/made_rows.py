@@ -26,7 +26,7 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.client.judging import judging
+from autoj_reward.client.judging import open_judge_with_progress
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig
 from autoj_reward.data.graded import Graded, read_splits
 from autoj_reward.data.labelled import (
@@ -38,11 +38,11 @@ from autoj_reward.data.labelled import (
     pairs_of,
     read_rated,
 )
-from autoj_reward.formats.read import Written
+from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.training.groups import WORSE
 from autoj_reward.types import JudgeInput, Judgement
@@ -77,7 +77,9 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
         for n in range(config.samples)
     ]
     with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
-        async with judging(config.judge, kept, len(set(items)), "critiques") as reward:
+        async with open_judge_with_progress(
+            config.judge, kept, len(set(items)), "critiques"
+        ) as reward:
             judgements = await reward.judge(items)
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
@@ -111,7 +113,7 @@ def choose_critique(
     usable = []
     for judgement in judgements:
         parsed = parse_rating(judgement.critique, fmt)
-        if not isinstance(parsed, Written) or judgement.rating is None or judgement.forced:
+        if not isinstance(parsed, WrittenVerdict) or judgement.rating is None or judgement.forced:
             continue
         health = examine(judgement.critique, prompt)
         if health.loops or health.copies or abs(parsed.value - row.rating) > tolerance:
@@ -149,7 +151,7 @@ class PolicyGroupsConfig(Block):
     """Seed of the draws."""
 
 
-def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
+def spread_group(row: Checkable, sampled: SampledResponses, size: int) -> dict[str, Any] | None:
     """Return a group of the policy's responses to a question. None if their grades are too close.
 
     Duplicates are dropped. The group has the worst response, the best one and evenly spaced ones
@@ -167,7 +169,7 @@ def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] 
 
 
 def group_below(
-    row: Graded, sampled: Sampled, size: int, rng: random.Random
+    row: Graded, sampled: SampledResponses, size: int, rng: random.Random
 ) -> dict[str, Any] | None:
     """Return a group of systems' outputs with a lower-scored response of the policy.
 
@@ -214,11 +216,13 @@ def _training(data: JudgeData) -> list[Graded]:
     return read_splits(folder, data.graded, trained)("training")
 
 
-async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mapping[str, Sampled]:
+async def _sampled(
+    config: PolicyGroupsConfig, queries: Sequence[str]
+) -> Mapping[str, SampledResponses]:
     kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
     with closing(kept):
         answers = await sampled_responses(config.policy, queries, kept)
     for query, answer in answers.items():
-        if not isinstance(answer, Sampled):
+        if not isinstance(answer, SampledResponses):
             print(f"left out: {query!r}: {answer}", file=sys.stderr)
-    return {query: own for query, own in answers.items() if isinstance(own, Sampled)}
+    return {query: own for query, own in answers.items() if isinstance(own, SampledResponses)}

@@ -27,8 +27,8 @@ from autoj_reward.engine.vllm import VllmEngine
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import resolve
-from autoj_reward.models.device import device_here
-from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.models.device import detect_device
+from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.speed.bare import BareEngine
 from experiments.speed.gpu_throughput import write_shape
@@ -113,7 +113,7 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRoun
     engine = RandomEngine(judge, resolve(judge), "chat")
     await engine.start()
     try:
-        ongoing = max_ongoing(settled(judge, device_here()), 1)
+        ongoing = max_ongoing(resolve_engine_settings(judge, detect_device()), 1)
         found = {}
         for work in ("with critique", "rating only"):
             own = config.judge(folder, critique=work == "with critique")

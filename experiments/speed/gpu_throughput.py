@@ -30,8 +30,8 @@ from autoj_reward.capacity.roofline import (
     Lengths,
     Machine,
     Serving,
+    find_gpu_by_driver_name,
     judgement_tokens,
-    reported,
     roofline,
 )
 from autoj_reward.config import EngineConfig
@@ -41,7 +41,7 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.built_in import BASE, build_model
-from autoj_reward.models.device import Device, device_here
+from autoj_reward.models.device import Device, detect_device
 from autoj_reward.types import JudgeInput
 from experiments.speed.bare import empty_cache
 from experiments.speed.work import BACKGROUND
@@ -97,14 +97,14 @@ def find_device(config: GpuThroughputConfig) -> Machine:
     """Return the peaks of the device to measure."""
     if config.machine is not None:
         return config.machine
-    found = device_here()
+    found = detect_device()
     if found.kind == "cpu":
         raise ModelError(
             f"no GPU here: {config.model} needs an NVIDIA GPU with room for its weights and KV "
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return reported(found.name)
+    return find_gpu_by_driver_name(found.name)
 
 
 def measure_variant(
@@ -123,7 +123,7 @@ def measure_variant(
     from vllm import LLM
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
-    llm = LLM(**throughput_arguments(config, serving, folder, device_here()))
+    llm = LLM(**throughput_arguments(config, serving, folder, detect_device()))
     rows = []
     try:
         first = prompts.ids[:WARM_UP]

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.replicas.processes import family
+from autoj_reward.replicas.processes import with_descendants
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
@@ -102,7 +102,7 @@ def measure_job(
     process = start_command(folder, *command)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-        for one in family([own]) - {own}:
+        for one in with_descendants([own]) - {own}:
             with suppress(psutil.NoSuchProcess):
                 cpu[one] = sum(one.cpu_times()[:2])
         time.sleep(0.2)

@@ -19,11 +19,11 @@ from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
-from autoj_reward.io.rows import LeftOut, QueryRow, Stream, look_through
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
-from autoj_reward.types import Asking, Judgement
+from autoj_reward.types import Judgement, QueryOrTurns
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered, write_figures
 from rollouts.best_of_n.results import GroupResult, writing_results
@@ -72,7 +72,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
 
 
 async def _in_this_process(
-    job: stages.Job, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
+    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts
 ) -> Gathered:
     config = job.config
     cluster = _cluster(config)
@@ -113,14 +113,14 @@ async def _sample(
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
-) -> dict[Asking, str]:
+) -> dict[QueryOrTurns, str]:
     """Have the policy answer what has no responses; queries without an answer, and why."""
     if config.policy is None or not counts.unanswered:
         return {}
     total = counts.unanswered * config.policy.n
     with tqdm(total=total, desc="sampling", unit="response") as bar:
 
-        def progress(done: Sampled) -> None:
+        def progress(done: SampledResponses) -> None:
             bar.update(len(done.responses))
 
         return await stages.sample_rows(config, rows, journal, cluster, progress)

@@ -30,12 +30,12 @@ from tqdm import tqdm
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import ConfigError, InputError, OutputError, from_extras
 from autoj_reward.io.files import cannot_write, filling, write_json
-from autoj_reward.io.rows import LeftOut
+from autoj_reward.io.rows import BadRows
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import Asking, BadRow, Judgement, Usage
+from autoj_reward.types import BadRow, Judgement, QueryOrTurns, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
@@ -88,7 +88,7 @@ class ShardPart:
     new: int
     usage: Usage
     unavailable: int
-    left_out: LeftOut
+    left_out: BadRows
     used: str = ""
 
     @property
@@ -107,7 +107,7 @@ def part_of(shard: Shard, output: Path) -> ShardPart | None:
         known = {
             "shard": Shard(**found["shard"]),
             "usage": Usage(**found["usage"]),
-            "left_out": LeftOut(found["left_out"]["count"], bad),
+            "left_out": BadRows(found["left_out"]["count"], bad),
         }
         part = ShardPart(**found | known)
     except (OSError, ValueError, TypeError, KeyError):
@@ -132,7 +132,7 @@ class Records(pickle.Unpickler):
         return found
 
 
-async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
+async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOrTurns, str]:
     """Have the policy answer the queries without responses; see `stages.sample_rows`."""
     with _journal(job.config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)
@@ -140,11 +140,11 @@ async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[Asking,
 
 
 async def judge_shard(
-    job: Job, shard: Shard, unanswered: Mapping[Asking, str], cluster: Cluster
+    job: Job, shard: Shard, unanswered: Mapping[QueryOrTurns, str], cluster: Cluster
 ) -> None:
     """Judge, select, and put the part in its place."""
     config = job.config
-    counts, left_out, used = Counts(), LeftOut(), list[str]()
+    counts, left_out, used = Counts(), BadRows(), list[str]()
 
     def progress(judgement: Judgement, reused: bool) -> None:
         counts.add(judgement, reused, config.budget is not None)
@@ -191,13 +191,13 @@ def _placing(shard: Shard, output: Path) -> Iterator[Path]:
         shutil.rmtree(own, ignore_errors=True)
 
 
-Given = tuple[Shard, dict[Asking, str]]
+Given = tuple[Shard, dict[QueryOrTurns, str]]
 """A shard, and its queries that the policy gave no answer, with why."""
 
 
 def in_shards(
     job: Job,
-    left_out: LeftOut,
+    left_out: BadRows,
     counts: Counts,
 ) -> Gathered:
     """Run every shard that has no part yet, and join the parts in the order of the input.
@@ -283,7 +283,7 @@ def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
         return
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
-        from autoj_reward.replicas.pipeline import Deployed, through
+        from autoj_reward.replicas.pipeline import Deployed, run_stages
 
     config = job.config
     assert config.ray_data is not None
@@ -297,7 +297,7 @@ def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
         made_of = _elsewhere(job), Deployed(judge or None, asked or None)
         taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
         items: list[Given] = [(shard, {}) for shard in shards]
-        for _ in through(items, taken, made_of, workers):
+        for _ in run_stages(items, taken, made_of, workers):
             yield
     finally:
         cluster.close()
@@ -338,10 +338,10 @@ class JudgingStage(_Stage):
 
 
 def _count(
-    part: ShardPart, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool
+    part: ShardPart, counts: Counts, left_out: BadRows, name: str, of_this_run: bool
 ) -> None:
     first = [replace(bad, file=name) for bad in part.left_out.first]
-    left_out.extend(LeftOut(part.left_out.count, first))
+    left_out.extend(BadRows(part.left_out.count, first))
     if not of_this_run:
         counts.reused += part.reused + part.new
         return

@@ -13,15 +13,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.in_flight import Progress, in_order
+from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, PolicyConfig, View
 from autoj_reward.conversation import messages_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.io.rows import LeftOut, QueryRow, Stream, queries
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
@@ -29,11 +29,11 @@ from autoj_reward.questions.budget import require_cheap_pass
 from autoj_reward.questions.tie_break import choose
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import (
-    Asking,
     BadRow,
     Candidate,
     Judgement,
     Outcome,
+    QueryOrTurns,
     Selection,
     Usage,
 )
@@ -94,8 +94,8 @@ async def sample_rows(
     rows: Stream[QueryRow],
     journal: Journal,
     cluster: Cluster | None,
-    progress: Callable[[Sampled], None],
-) -> dict[Asking, str]:
+    progress: Callable[[SampledResponses], None],
+) -> dict[QueryOrTurns, str]:
     """Have the policy answer the queries without responses; return those that it did not answer,
     with the reason."""
     if config.policy is None:
@@ -108,8 +108,8 @@ def grouped(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    unanswered: Mapping[Asking, str],
-    left_out: LeftOut,
+    unanswered: Mapping[QueryOrTurns, str],
+    left_out: BadRows,
 ) -> Iterator[Group]:
     """Yield every query with its candidates. One that the policy did not answer is left out."""
     policy = policy_name(config.policy) if config.policy else None
@@ -163,7 +163,7 @@ async def judge_groups(
             judged.add(group.own)
             add(group)
 
-        await in_order(chain([first], groups), one, done, size=lambda group: len(group[1]))
+        await run_in_order(chain([first], groups), one, done, size=lambda group: len(group[1]))
         judged.end()
 
 
@@ -203,13 +203,13 @@ async def _rank(
 
 
 QUERIES_AT_ONCE = 16
-A = TypeVar("A", bound=Asking)
+A = TypeVar("A", bound=QueryOrTurns)
 
 
 class Policy(Protocol):
     """Samples responses to one query."""
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
 
 
@@ -232,7 +232,7 @@ async def sample_missing(
     queries: Iterable[A],
     config: PolicyConfig,
     journal: Journal,
-    progress: Callable[[Sampled], None],
+    progress: Callable[[SampledResponses], None],
     cluster: Cluster | None,
 ) -> dict[A, str]:
     """Sample responses to every query into the journal, and return queries without any, with why.
@@ -262,22 +262,22 @@ async def sample_missing(
 
         async def one(query: A) -> None:
             sampled = await _ask(policy, query, config.serve.deadline_s)
-            if isinstance(sampled, Sampled):
+            if isinstance(sampled, SampledResponses):
                 progress(journal.put_samples(name, on_record(query), sampled))
             else:
                 failed[query] = sampled
             under_way.remove(query)
 
-        await in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
+        await run_in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
     return failed
 
 
-def on_record(asked: Asking) -> str:
+def on_record(asked: QueryOrTurns) -> str:
     """Return the key of a query's samples in a journal: the query, or its messages as JSON."""
     return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
 
 
-async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | str:
+async def _ask(policy: Policy, query: QueryOrTurns, deadline_s: float) -> SampledResponses | str:
     deadline = time.monotonic() + deadline_s
     pause = 0.5
     while True:

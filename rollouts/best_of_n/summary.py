@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.io.rows import LeftOut
+from autoj_reward.io.rows import BadRows
 from autoj_reward.questions.budget import Fate
 from autoj_reward.types import BadRow, Usage
 from autoj_reward.watch.statistics import (
@@ -111,7 +111,7 @@ class JobStatistics:
 
     def summary(
         self,
-        left_out: LeftOut,
+        left_out: BadRows,
         seconds: Mapping[str, float],
         *,
         reused: int = 0,

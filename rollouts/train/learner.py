@@ -18,7 +18,7 @@ from autoj_reward.conversation import Context, ContextColumn, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
-from autoj_reward.models.device import device_here
+from autoj_reward.models.device import detect_device
 from autoj_reward.trainer.parts import reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.training.common import (
@@ -126,7 +126,7 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
 
     dtype: str = learner.dtype
     if dtype == "auto":
-        device = device_here()
+        device = detect_device()
         half = learner.lora_rank and device.kind == "cuda"
         dtype = device.half if half else "float32"
     return {"revision": learner.revision, "dtype": getattr(torch, dtype)}

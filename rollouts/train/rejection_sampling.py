@@ -37,7 +37,7 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
-from autoj_reward.types import Asking
+from autoj_reward.types import QueryOrTurns
 from rollouts.best_of_n import job as best_of_n
 from rollouts.best_of_n.stages import on_record, resolve_job
 from rollouts.train.learner import (
@@ -229,7 +229,9 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
     return TrainingRows(tuple(sft), tuple(pairs), cut)
 
 
-def _finished(job: BestOfNConfig, queries: Iterable[Asking]) -> dict[Asking, tuple[bool, ...]]:
+def _finished(
+    job: BestOfNConfig, queries: Iterable[QueryOrTurns]
+) -> dict[QueryOrTurns, tuple[bool, ...]]:
     """Whether the policy ended each response itself, by query; none of responses that the input
     brought."""
     if job.policy is None:
@@ -245,12 +247,12 @@ def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
     return about | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
 
 
-def _asked(chosen: Row) -> Asking:
+def _asked(chosen: Row) -> QueryOrTurns:
     """What a selection's responses answer."""
     return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
 
 
-def _prompt(job: BestOfNConfig, asked: Asking) -> list[dict[str, str]]:
+def _prompt(job: BestOfNConfig, asked: QueryOrTurns) -> list[dict[str, str]]:
     """The conversation that the policy was sampled with."""
     prompt = user_prompt(asked, job.policy.system if job.policy else None)
     return [{"role": message.role, "content": message.text} for message in prompt]

@@ -15,11 +15,11 @@ from autoj_reward.capacity.roofline import (
     Lengths,
     Machine,
     Serving,
+    find_gpu_by_driver_name,
     fitting,
     judgement_tokens,
     known_gpus,
     measure_machine,
-    reported,
     roofline,
 )
 from autoj_reward.cli.inspection import plan
@@ -323,9 +323,9 @@ def test_the_peak_of_float32_weights_is_in_float32() -> None:
 
 
 def test_gpus_by_the_name_they_report() -> None:
-    assert reported("NVIDIA H200") is H200
+    assert find_gpu_by_driver_name("NVIDIA H200") is H200
     with pytest.raises(ConfigError, match="'Tesla T4'"):
-        reported("Tesla T4")
+        find_gpu_by_driver_name("Tesla T4")
 
 
 def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

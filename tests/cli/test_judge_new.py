@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.formats.schema import JudgeFormat, available, load_any_format
+from autoj_reward.formats.schema import JudgeFormat, format_names, load_any_format
 
 ROOT = Path(__file__).parents[2]
-GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
+GENERATIVE = [n for n in format_names() if isinstance(load_any_format(n), JudgeFormat)]
 
 
 def run(capsys: pytest.CaptureFixture[str], *typed: str) -> tuple[int, str, str]:
@@ -159,7 +159,7 @@ def test_the_format_that_the_page_builds(
     code, out, _ = run(capsys, *command.split()[1:])
     assert code == 0
     assert out == built[command] + "\n"
-    assert [name for name in available() if f"`{name}`" not in page] == []
+    assert [name for name in format_names() if f"`{name}`" not in page] == []
 
 
 def test_a_conversation_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.engine import endpoint as requests
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 
@@ -39,7 +39,7 @@ class Interrupted(Dialect):
         return graded(body)
 
     def answered_until_last(self, path: str, body: dict[str, Any]) -> Answer:
-        if body["messages"][0] != TINY[0] and body["max_tokens"] > 2:
+        if body["messages"][0] != TEST_MESSAGES[0] and body["max_tokens"] > 2:
             self.judged += 1
             if self.judged == self.last:
                 self.stop()

@@ -14,7 +14,7 @@ import pytest
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
-from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.alternatives import read_labels, read_written_slot
 from autoj_reward.engine.answers import read_tokens
 from autoj_reward.engine.base import WrittenToken
 from autoj_reward.errors import ConfigError, EngineUnavailable
@@ -366,7 +366,7 @@ async def test_labels_in_the_tokens_of_any_tokenizer(
     text = b"".join(token.text for token in own).decode().strip()
     at = len(text[: text.index("[[") + 2])
     at += len(text[at:]) - len(text[at:].lstrip())
-    found = await read_labels(LABELS, written_slot(own, text, at))
+    found = await read_labels(LABELS, read_written_slot(own, text, at))
     assert found is not None
     table = dict(found.probs)
     assert [table[n] for n in ("1", "7", "10")] == pytest.approx(list(probs))
@@ -386,7 +386,7 @@ async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
 ) -> None:
     """P(7.5) = P("7") P("." | "7") P("5" | "7."), and P(7) is P("7") without "7."."""
     own = tokens("[[", ("7", first), (".", next_digit), ("5", {"5": 0.4, "]]": 0.3}), "]]")
-    found = await read_labels((*LABELS, "7.5"), written_slot(own, "[[7.5]]", 2))
+    found = await read_labels((*LABELS, "7.5"), read_written_slot(own, "[[7.5]]", 2))
     assert found is not None
     table = dict(found.probs)
     assert (table["7"], table["7.5"]) == pytest.approx(probs)
@@ -416,7 +416,7 @@ async def test_white_space_of_its_own_before_a_label_is_read_past() -> None:
 async def test_a_token_without_text_ends_no_reading() -> None:
     """Endpoints represent the end of a text by such a token."""
     own = tokens("[[", ("1", {"1": 0.8}), ("0", {"": 0.5, "0": 0.25, "]]": 0.25}), "]]")
-    found = await read_labels(LABELS, written_slot(own, "[[10]]", 2))
+    found = await read_labels(LABELS, read_written_slot(own, "[[10]]", 2))
     assert found is not None
     table = dict(found.probs)
     assert (table["1"], table["10"]) == pytest.approx((0.6, 0.2))
@@ -424,4 +424,4 @@ async def test_a_token_without_text_ends_no_reading() -> None:
 
 async def test_tokens_that_say_something_else_than_the_text_tell_nothing() -> None:
     own = tokens("Rating: [[", "7", "]]")
-    assert await read_labels(LABELS, written_slot(own, "Rated [[7]]", 8)) is None
+    assert await read_labels(LABELS, read_written_slot(own, "Rated [[7]]", 8)) is None

@@ -16,7 +16,7 @@ import pytest
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Sampling
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from autoj_reward.engine.openai import OpenAIEngine
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.render import Message, Part
@@ -49,7 +49,7 @@ class Endpoint:
             def do_POST(self) -> None:
                 size = int(self.headers["content-length"])
                 body = json.loads(self.rfile.read(size))
-                if endpoint.greets and body.get("messages") == TINY:
+                if endpoint.greets and body.get("messages") == TEST_MESSAGES:
                     status, answer, headers = chat("OK")
                 else:
                     endpoint.requests.append((self.path, body, dict(self.headers.items())))
@@ -336,7 +336,7 @@ def refusing(words: str, status: int, tiny_too: bool) -> Callable[[str, dict[str
     """Return an answer function that refuses long inputs, or every request."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
-        tiny = body["messages"] == TINY
+        tiny = body["messages"] == TEST_MESSAGES
         return chat("OK") if tiny and not tiny_too else (status, words, {})
 
     return answer

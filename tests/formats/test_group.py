@@ -18,7 +18,7 @@ from autoj_reward.errors import FormatError
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import FORMATS, JudgeFormat, load_format
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.types import GROUP, PLANTED, JudgeInput, Judgement, Outcome
+from autoj_reward.types import GROUP, PLANTED_FLAG, JudgeInput, Judgement, Outcome
 
 LISTWISE = load_format("listwise")
 
@@ -130,7 +130,7 @@ def test_innocent_text_is_shown_as_it_is() -> None:
 def test_a_score_that_a_response_wrote_is_not_believed(planted: str) -> None:
     said = lines(10, 3, before=f"It says: {planted}.\n")
     found = judge(Said(said, {"A": 2}), f"Great. {planted}", "z")
-    assert PLANTED in found.flags
+    assert PLANTED_FLAG in found.flags
     assert scores(found) == [2, 3]
     # Another score than the planted one is the judge's own.
     assert scores(judge(Said(lines(4, 3)), f"Great. {planted}", "z")) == [4, 3]

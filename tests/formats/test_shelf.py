@@ -18,7 +18,7 @@ from autoj_reward.formats.schema import (
     FORMATS,
     JudgeFormat,
     ScalarFormat,
-    available,
+    format_names,
     load_any_format,
     load_format,
     parse_comparison,
@@ -78,7 +78,7 @@ def test_a_published_format_names_its_source(name: str) -> None:
     assert re.search(r"[\w.-]+/[\w.-]+, [\w./{},-]+, commit [0-9a-f]{40}\b", source), source
 
 
-GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
+GENERATIVE = [n for n in format_names() if isinstance(load_any_format(n), JudgeFormat)]
 PAIR = JudgeInput("pairwise", "Why?", ("Because.", "So."))
 RENDERED = {
     "skywork-critic": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\nBecause.\n"
@@ -190,7 +190,7 @@ def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
         assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")
 
 
-@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("name", format_names())
 def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt = load_any_format(name)
     protocol = SINGLE if isinstance(fmt, ScalarFormat) else next(iter(fmt.protocols))

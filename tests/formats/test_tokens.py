@@ -12,7 +12,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.formats.render import Message, Part, Prompt, defuse, render, user_prompt
+from autoj_reward.formats.render import (
+    Message,
+    Part,
+    Prompt,
+    break_control_tokens,
+    render,
+    user_prompt,
+)
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import ELLIPSIS, PromptTokenizer
 from tests.growth import require_linear
@@ -160,7 +167,10 @@ def test_hostile_text_stays_text(name: str, wrapper: str, tokenizer_named: Named
         assert [i for i in ids if i in control] == harmless
         text = unmarked(tokenizer.decode(ids))
         if wrapper == "llama2" or name.startswith("llama2"):
-            query, response = defuse(query, marks), defuse(response, marks)
+            query, response = (
+                break_control_tokens(query, marks),
+                break_control_tokens(response, marks),
+            )
         shown = f"[Query]: {query}\n***\n[Response]: {response}\n***\n[END DATA]"
         assert unmarked(shown) in text
 

@@ -68,7 +68,7 @@ class Hand(Engine):
         self.samplings.append(sampling)
         return [self.own]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         return prepared
 
     async def label_probs(

@@ -57,7 +57,7 @@ class Script(Hand):
         text, finished = self.texts.pop(0)
         return [Generation(text, finished=finished)]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         self.onward.append(own.text + text)
         return Prepared(prepared.prompt, tail=f"{prepared.tail}{own.text}{text}")
 

@@ -43,7 +43,7 @@ class Reader(Engine):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Any]:
         raise AssertionError("a comparison by ratings writes no text")
 
-    def continued(self, prepared: Prepared, own: Any, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Any, text: str) -> Prepared:
         raise AssertionError("a comparison by ratings writes no text")
 
     async def label_probs(

@@ -19,10 +19,10 @@ import pytest
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.cluster import Cluster
-from autoj_reward.replicas.processes import family
+from autoj_reward.replicas.isolation import loopback_only
+from autoj_reward.replicas.processes import with_descendants
 from autoj_reward.types import Judgement
 from tests.replicas.scripted import candidates, judge
 
@@ -41,7 +41,7 @@ def backend() -> Iterator[RayBackend]:
 def test_a_ray_of_our_own_listens_on_the_loopback(backend: RayBackend) -> None:
     found = [
         connection.laddr.ip
-        for process in family([psutil.Process()])
+        for process in with_descendants([psutil.Process()])
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
@@ -86,7 +86,7 @@ def test_the_token_is_private_and_the_environment_as_before(
     monkeypatch.setenv("HOME", str(tmp_path))
     before = dict(os.environ)
     token = tmp_path / ".ray" / "auth_token"
-    with alone():
+    with loopback_only():
         assert token.parent.stat().st_mode & 0o777 == 0o700
         token.write_text("secret")
         token.chmod(0o644)

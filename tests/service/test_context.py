@@ -17,7 +17,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.models import MAX_TEXT_CHARS
-from autoj_reward.conversation import Turn, plain
+from autoj_reward.conversation import Turn, to_plain_text
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
@@ -180,7 +180,7 @@ def test_what_is_no_conversation_is_refused(case: str) -> None:
 
 def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
     odd = (Turn("user", "a"), Turn("user", " "), Turn("bot", "b"), Turn("assistant", "c"))
-    forged = plain(odd)
+    forged = to_plain_text(odd)
 
     async def ask(port: int) -> list[Judgement]:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 10)

@@ -21,7 +21,7 @@ from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.parts import MAX_THREADS, Parts, RewardFunction, reward_judges
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, Outcome
@@ -401,7 +401,7 @@ def test_the_judge_alone_logs_what_it_did() -> None:
         asked = [Candidate("Why?", "good")]
         found = model.rewards_now(asked)
     assert found[0].parts == {}
-    assert not [name for name in batch_figures(found, asked) if name.startswith("parts")]
+    assert not [name for name in batch_metrics(found, asked) if name.startswith("parts")]
 
 
 def test_comparisons_know_no_parts() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.service.test_service import free_port
@@ -150,7 +150,7 @@ class Ranked(Dialect):
 
     def answered_to_rank(self, path: str, body: dict[str, Any]) -> Answer:
         self.silent = body["model"] == "untold" or self.late
-        self.late = self.late and body["messages"] != TINY
+        self.late = self.late and body["messages"] != TEST_MESSAGES
         return self.answered(path, body)
 
 

@@ -47,7 +47,7 @@ from autoj_reward.trainer.openrlhf import get_reward, split
 from autoj_reward.trainer.prompts import query_text, reply_text, response_text
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, JudgeInput, Outcome
@@ -291,7 +291,7 @@ def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> No
     log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
     assert GRPOReward(reward).judge_sync([], [], **log) == []
     assert asyncio.run(GRPOReward(reward).judge([], [], **log)) == []
-    assert metrics == {} == batch_figures([], [])
+    assert metrics == {} == batch_metrics([], [])
     assert OnlineDPOReward(reward).judge([], [], ties_left_out=True) == []
     assert OnlineDPOReward(reward).compare([], [], ties_left_out=True) == []
     assert asyncio.run(row_rewards(reward, [])) == []
@@ -442,7 +442,7 @@ def test_a_trainer_that_asks_for_one_row_cannot_have_groups(
 
 def test_figures_by_hand(reward: RewardModel) -> None:
     candidates = [Candidate("a", "good"), Candidate("a", "poor"), Candidate("b", "fair")]
-    figures = batch_figures(reward.rewards_now(candidates), candidates)
+    figures = batch_metrics(reward.rewards_now(candidates), candidates)
     assert figures["judge/tie_rate"] == 0
     assert figures["judge/group_std"] == pytest.approx(24.5**0.5)
     assert figures["judge/raw"] == pytest.approx(17 / 3)
@@ -462,7 +462,7 @@ def test_one_query_with_two_references_is_two_groups(tmp_path: Path) -> None:
     with RewardModel(made) as model:
         found = model.rewards_now(rated)
         assert [r.value for r in found] == pytest.approx([-0.707, 0.707] * 2, abs=1e-3)
-        figures = batch_figures(found, rated)
+        figures = batch_metrics(found, rated)
         assert figures["judge/group_std"] == pytest.approx(0.5**0.5)
         asked = [*rated[:2], Candidate("q", "lost", context={"reference": "r2"}), rated[3]]
         assert model.numbers(model.rewards_now(asked), asked)[2] == 0.0  # d alone, whitened

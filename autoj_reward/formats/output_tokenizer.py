@@ -15,7 +15,7 @@ UNFINISHED = 4
 """Maximum number of tokens that spell one character byte by byte."""
 
 
-class OwnWords:
+class OutputTokenizer:
     """Hugging Face tokenizer that knows which of its tokens are control tokens.
 
     `marks` are the texts around the judge's thinking, control tokens or not. Raises ModelError for

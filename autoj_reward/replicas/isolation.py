@@ -15,7 +15,7 @@ from ray._private import ray_constants
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def loopback_only() -> Iterator[None]:
     """Make a Ray that is started within this context listen on the loopback interface only.
 
     By default its dozen ports, `/metrics` among them, are open to the network. Ray uses the
@@ -35,7 +35,7 @@ def alone() -> Iterator[None]:
             os.environ[name] = told
 
 
-def listen_alone() -> None:
+def serve_on_loopback() -> None:
     """Make Serve's port between replicas listen on the loopback if Ray itself does.
 
     By default that port is open to the network. Must be called in the replica's constructor, on any

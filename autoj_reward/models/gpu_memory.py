@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autoj_reward.capacity.memory import GIB, ModelShape, find_shape, listed
+from autoj_reward.capacity.memory import GIB, ModelShape, describe_parts, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import Device
-from autoj_reward.models.settings import kv_tokens, settled, weight_gib
+from autoj_reward.models.settings import kv_tokens, resolve_engine_settings, weight_gib
 
 CONTEXT_GIB = 1.5
 """GiB that CUDA, NCCL and vLLM's graphs take."""
@@ -23,7 +23,7 @@ def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | Non
         shape = find_shape(config.model)
     except ModelError:
         return None
-    config = settled(config, device)
+    config = resolve_engine_settings(config, device)
     found = {
         "weights": weight_gib(shape, config, device) / config.tensor_parallel,
         "a step": _step(shape, config),
@@ -33,7 +33,7 @@ def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | Non
     return found | {"KV cache": left if config.kv_cache_gib is None else config.kv_cache_gib}
 
 
-def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> None:
+def require_engine_memory(config: JudgeConfig | PolicyConfig, device: Device) -> None:
     """Raise ConfigError with the sizes if an engine does not fit on its GPUs, or its share of one.
 
     A model of unknown shape passes.
@@ -48,7 +48,7 @@ def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> N
     if found["KV cache"] <= 0 or sum(found.values()) > have * (1 + 1e-9):
         stated = " or a smaller kv_cache_gib" if config.kv_cache_gib else ""
         raise ConfigError(
-            f"{need}{listed(found)}, of {have:.1f} GiB that it may take of "
+            f"{need}{describe_parts(found)}, of {have:.1f} GiB that it may take of "
             f"{device.memory_gib:.1f}: "
             f"{remedy}{stated}"
         )
