@@ -50,7 +50,7 @@ BEYOND_SCHEMAS = (
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
 reading of two responses, a conversation of less than two responses or with a principle, and
-messages that are no conversation. Also keys of `relative` that fit neither each other nor the judge.
+messages that are no conversation. Keys of `relative` may fit neither each other nor the judge.
 """
 
 
