@@ -60,7 +60,7 @@ class PPOReward(nn.Module):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Return the metrics of the last batch; see `stats.batch_figures`."""
+        """Return the metrics of the last batch; see `stats.batch_metrics`."""
         return self.judge.figures
 
 

@@ -81,10 +81,10 @@ class World:
             return self._output(sampling), 0.0
 
         monkeypatch.setattr(endpoint.Endpoint, "post", post)
-        monkeypatch.setattr(endpoint, "Pace", self._pace)
+        monkeypatch.setattr(endpoint, "RateLimiter", self._pace)
         monkeypatch.setattr(stages, "_ask", ask)
         monkeypatch.setattr(vllm.VllmEngine, "_run", run)
-        monkeypatch.setattr(classifier, "pad_of_classifier", lambda *of: 0)
+        monkeypatch.setattr(classifier, "check_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
         monkeypatch.setattr("autoj_reward.models.hub_commit", lambda *of: str(of))
         of_transformers = "transformers.AutoModelForSequenceClassification.from_pretrained"

@@ -180,5 +180,5 @@ def test_trainers_compute_in_the_half_precision_of_the_card(
     from autoj_reward.training import common
 
     monkeypatch.setattr(common, "on_gpu", lambda: on.kind == "cuda")
-    monkeypatch.setattr(common, "device_here", lambda: on)
+    monkeypatch.setattr(common, "detect_device", lambda: on)
     assert common.half_precision(dtype) == {"bf16": bf16, "fp16": fp16}

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs /pr
 WRITER = """
 import subprocess, sys, time
 from multiprocessing import resource_tracker, shared_memory
-from autoj_reward.replicas.leftovers import record
+from autoj_reward.replicas.leftovers import record_processes
 
 memory = shared_memory.SharedMemory(create=True, size=4096)
 resource_tracker.unregister(memory._name, "shared_memory")  # it would be killed too
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-record()
+record_processes()
 print(memory.name, child.pid, flush=True)
 time.sleep(600)
 """

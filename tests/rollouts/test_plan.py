@@ -206,7 +206,7 @@ def test_a_training_that_does_not_fit_is_named_at_its_start(
     from autoj_reward.training import common
     from rollouts.train.main import main as train
 
-    monkeypatch.setattr(common, "device_here", lambda: BIG)
+    monkeypatch.setattr(common, "detect_device", lambda: BIG)
     sets = [f"output={tmp_path / 'run'}", "device_batch_size=32"]
     with pytest.raises(ConfigError, match=r"qwen2\.5-7b does not fit: a step takes .* of 1 GPUs"):
         train("grpo", str(CONFIGS / "trainers/grpo_7b.yaml"), sets)
