@@ -37,6 +37,7 @@ class SourceConfig(Block):
     """A file or dataset of preferences."""
 
     form: PreferenceForm
+    """Layout of the source's rows."""
     path: str
     """As for every input; relative paths start in the data folder."""
     name: str | None = None

@@ -40,8 +40,11 @@ class TeacherConfig(EngineConfig):
     max_tokens: int = Field(1024, ge=1)
     """Tokens of one answer, at most."""
     temperature: float = Field(0.0, ge=0)
+    """Sampling temperature."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling: probability mass of the tokens considered."""
     seed: int = 0
+    """Sampling seed."""
     price_in: float = Field(0.0, ge=0)
     """US dollars a million input tokens, 0 for a model of one's own."""
     price_out: float = Field(0.0, ge=0)

@@ -27,9 +27,13 @@ class LoraBlock(Block):
     """LoRA on every linear layer of the transformer blocks from `first_layer` up."""
 
     rank: int = Field(16, ge=1)
+    """Rank of the adapter."""
     alpha: float = Field(32, gt=0)
+    """Scale of the adapter."""
     dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the adapter's input."""
     first_layer: int = Field(0, ge=0)
+    """First transformer block with an adapter; those below stay as they are."""
 
 
 class FineTuningConfig(Block):
@@ -38,8 +42,11 @@ class FineTuningConfig(Block):
     model: str
     """The base model."""
     revision: str | None = None
+    """Revision of a hub model; null is the newest."""
     data: JudgeData
+    """Files of training rows."""
     output: Path
+    """Folder of checkpoints, logs and the trained model."""
     lora: LoraBlock | None = None
     """null trains all weights."""
     max_length: int = Field(4096, ge=64)
@@ -55,14 +62,18 @@ class FineTuningConfig(Block):
     warmup: float = Field(0.03, ge=0, lt=1)
     """Share of all steps."""
     weight_decay: float = Field(0.1, ge=0)
+    """Weight decay of AdamW."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """Coefficients of AdamW's running means."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU; `bfloat16`
     is faster on a CPU that has instructions for it."""
     gradient_checkpointing: bool = False
+    """Whether activations are computed again in the backward pass, to save memory."""
     save_steps: int = Field(50, ge=1)
     """Optimizer steps between checkpoints."""
     seed: int = 0
+    """Seed of data order and initialisation."""
 
     @model_validator(mode="after")
     def _whole_batches(self) -> FineTuningConfig:

@@ -32,50 +32,60 @@ from autoj_reward.types import BadRow
 
 
 class LearnerConfig(Block):
-    """The policy that learns, and what it samples.
-
-    lora_rank: null trains all weights. max_prompt_tokens: longer prompts are named and left out.
-    """
+    """The policy that is trained, and how it samples."""
 
     model: str = "smollm2-135m-instruct"
+    """Name, folder or hub name of the policy."""
     revision: str | None = None
+    """Revision of a hub model; null is the newest."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number type. `auto` is half precision with LoRA on a GPU, else float32."""
     lora_rank: int | None = Field(None, ge=1)
+    """Rank of a LoRA adapter; null trains all weights."""
     max_prompt_tokens: int = Field(512, ge=1)
+    """Longer prompts are named and left out."""
     max_response_tokens: int = Field(256, ge=1)
+    """Limit on the tokens of a response."""
     temperature: float = Field(1.0, gt=0)
+    """Sampling temperature."""
     system: str | None = None
+    """System message of every prompt; null is none."""
 
 
 class TrainConfig(Block):
-    """One run of PPO, GRPO, RLOO or online DPO.
-
-    input: rows of `query`, as for best-of-n, with the context that the judge shows. output:
-        checkpoints, logs, the trained policy.
-    steps: optimizer steps. batch_size: responses a step (pairs for online DPO), over all processes;
-        device_batch_size: at a time on one device. group: responses a query in GRPO and RLOO.
-    kl: weight of the divergence from the first policy. pairwise: online DPO orders its pairs by
-        comparisons in both orders, instead of by two ratings.
-    threads: cores that the trainer keeps to on a machine without GPUs; null takes half of them
-        beside a judge that starts with the run, else all.
-    trainer: further arguments of the TRL trainer's own config, by their names there.
-    """
+    """A training run with PPO, GRPO, RLOO or online DPO."""
 
     input: str
+    """Rows of `query`, as for best-of-N, with the context that the judge shows."""
     output: Path
+    """Folder of checkpoints, logs and the trained policy."""
     learner: LearnerConfig = LearnerConfig()
+    """The policy that is trained."""
     reward: RewardConfig = RewardConfig()
+    """The judge and how its verdicts become rewards."""
     steps: int = Field(100, ge=1)
+    """Number of optimizer steps."""
     batch_size: int = Field(8, ge=1)
+    """Responses of a step over all processes; pairs for online DPO."""
     device_batch_size: int = Field(8, ge=1)
+    """Responses on one device at a time."""
     group: int = Field(4, ge=2)
+    """Responses a query in GRPO and RLOO."""
     learning_rate: float = Field(1e-6, gt=0)
+    """Learning rate of the optimizer."""
     kl: float = Field(0.05, ge=0)
+    """Weight of the divergence from the first policy."""
     pairwise: bool = False
+    """Whether online DPO orders a pair by comparisons in both orders, not by two ratings."""
     save_steps: int = Field(50, ge=1)
+    """Steps between checkpoints."""
     seed: int = 0
+    """Seed of sampling and data order."""
     threads: int | None = Field(None, ge=1)
+    """Cores of the trainer on a machine without GPUs. null is half of them beside a judge that
+    starts with the run, else all."""
     trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the TRL trainer's config, by their names there."""
 
 
 Message = dict[str, str]

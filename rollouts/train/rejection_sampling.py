@@ -50,41 +50,50 @@ from rollouts.train.learner import (
 
 
 class SftConfig(Block):
-    """Training on the chosen responses, by TRL's SFTTrainer.
-
-    epochs: passes over a round's rows. batch_size: rows an optimizer step; device_batch_size: at a
-    time. max_length: tokens of prompt and response.
-    trainer: further arguments of TRL's SFTConfig, by their names there.
-    """
+    """Supervised training of one round."""
 
     epochs: float = Field(1.0, gt=0)
+    """Passes over the rows of a round."""
     batch_size: int = Field(8, ge=1)
+    """Rows of an optimizer step."""
     device_batch_size: int = Field(1, ge=1)
+    """Rows on the device at a time."""
     learning_rate: float = Field(1e-5, gt=0)
+    """Learning rate of the optimizer."""
     lora_rank: int | None = Field(None, ge=1)
+    """Rank of a LoRA adapter; null trains all weights."""
     max_length: int = Field(1024, ge=16)
+    """Limit on the tokens of prompt and response."""
     save_steps: int = Field(50, ge=1)
+    """Steps between checkpoints."""
     trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of TRL's SFTConfig, by their names there."""
 
 
 class RejectionSamplingConfig(Block):
-    """input, policy, judge, columns, view: as in a best-of-N job. rounds: how often to sample and
-    train.
-
-    better_by: least gain of the chosen response over the query's mean, in points of the view, for
-    a query to be trained on: where all responses are alike, the choice teaches nothing.
-    """
+    """Rounds of best-of-N and supervised training on the choices."""
 
     input: str
+    """Rows of `query`, as for best-of-N."""
     output: Path
+    """Folder of the rounds and their policies."""
     policy: PolicyConfig
+    """The policy that samples, and that the first round trains."""
     judge: JudgeConfig = JudgeConfig()
+    """The judge of the responses."""
     columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the input by context field, as in a best-of-N job."""
     view: ViewOrAuto = "auto"
+    """The number that ranks, as in a best-of-N job."""
     rounds: int = Field(1, ge=1)
+    """Number of rounds."""
     better_by: float = Field(0.0, ge=0)
+    """Least gain of the chosen response over the mean of its query, in points of the view. Queries
+    below it are not trained on: if all responses are alike, the choice teaches nothing."""
     sft: SftConfig = SftConfig()
+    """The supervised training of each round."""
     seed: int = 0
+    """Seed of the trainings."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
