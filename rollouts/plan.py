@@ -54,9 +54,10 @@ FROM_THE_FILE = {"model", *Serving.model_fields} - {"efficiency"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one part of a run takes of each of its GPUs, in GiB. fault: why it does not fit.
+    """Memory of one part of a run on each of its GPUs, in GiB.
 
-    sequences: that an engine runs at once. rate: of a judge, see `rate_of`; None for all others.
+    fault: reason why it does not fit. sequences: concurrent sequences of an engine. rate: rate of a
+    judge, see `rate_of`; None for other parts.
     """
 
     what: str
@@ -97,7 +98,7 @@ def main(
 
 
 def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
-    """Return where a training runs: by accelerate's config, or whole on each of so many GPUs."""
+    """Return the devices of a training: those of accelerate's config, or copies on `processes` GPUs."""
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())
@@ -187,7 +188,10 @@ def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]
 
 
 def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
-    """Return the load of a step on each of so many GPUs. ModelError for an unknown shape."""
+    """Return the memory load of a training step on each GPU.
+
+    Raises ModelError for a model of unknown shape.
+    """
     return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
 
 

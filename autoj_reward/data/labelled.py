@@ -66,7 +66,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two responses and the human label."""
+    """A pair of responses with its human label."""
 
     source: str
     line: int

@@ -46,7 +46,7 @@ class SourceConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Two responses to one query, and which one people prefer."""
+    """A pair of responses to one query, with the human preference."""
 
     query: str
     responses: tuple[str, str]

@@ -128,6 +128,7 @@ def rate_each(
 async def rate_candidates(
     ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
 ) -> list[Judgement]:
-    """Return one rating a candidate, in order: the mean over so many critiques. One without the
-    view's number abstains as `no_number`."""
+    """Return one judgement a candidate, in order, with the mean rating of `k` critiques.
+
+    A judgement without the view's number abstains as `no_number`."""
     return await rate_all([Rate(one, critiques, view=view) for one in candidates], ask)

@@ -73,10 +73,11 @@ class PairsConfig(EvaluateConfig):
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """Two responses with the label FIRST, SECOND or TIE; group: what metrics are reported by.
+    """A labelled pair of responses.
 
-    fields: those of the row that name it, to check files of answers against. context: of the row,
-    for a judge that shows it.
+    label: FIRST, SECOND or TIE. group: name under which metrics are reported. fields: the row's
+    identifying fields, which files of answers are checked against. context: context fields of the
+    row, for a judge that shows them.
     """
 
     line: int

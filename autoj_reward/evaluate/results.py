@@ -43,7 +43,7 @@ def write_result(
     settings: Mapping[str, Any],
     fields: ResultFields,
 ) -> None:
-    """Write a result file: its fields after what was measured, how, and on which machine.
+    """Write a result file: the measured judge, the command, the machine, and the result fields.
 
     judge: the judge that is measured, or the file that its answers come from.
     sources: files or folders that were read, by role. settings: the config of the evaluation.

@@ -47,20 +47,20 @@ class EvaluateConfig(Block):
         return Draws(self.bootstrap, self.seed)
 
     def judge_for(self, view: View, tie_break: Collection[TieBreak] = ()) -> JudgeSpec:
-        """Resolve the judge, so that it reads what a view, and rules among equals, need."""
+        """Return the resolved judge, which reads what the view and the tie-break rules need."""
         return judge_spec(self.judge).that_reads(view, "choose", tie_break)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files of one run: what it reads, by role, its result and its journal."""
+    """Files of one evaluation: its sources by role, its result and its journal."""
 
     sources: Mapping[str, str]
     result: str
     journal: Path
 
     def beside(self, ending: str) -> Path:
-        """Return a file that is written beside the result."""
+        """Return the path of a file beside the result, with another ending."""
         return path_beside(self.result, ending)
 
 

@@ -294,7 +294,7 @@ async def choose_among(
 async def choose_within(
     ask: Ask, row: Candidates, config: SelectionConfig, spec: JudgeSpec
 ) -> Selected:
-    """Choose for each N on a budget of its own, with the ratings that the largest N paid for."""
+    """Choose for each N, each with its own token budget. The ratings are those of the largest N."""
     found = {
         n: await Choose(
             tuple(_candidates(row)[:n]),

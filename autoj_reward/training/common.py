@@ -202,7 +202,7 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
 
 
 def freeze_below(model: Any, first_layer: int) -> None:
-    """Train an adapter from this block up alone; what it has below stays as it is."""
+    """Freeze the parts of an adapter in blocks below this one."""
     for name, parameter in model.named_parameters():
         block = re.search(r"\.layers\.(\d+)\.", name)
         if block and int(block[1]) < first_layer:
@@ -277,7 +277,7 @@ def linear_layers(model: Any) -> list[str]:
 
 
 def set_own_pad(tokenizer: Any) -> None:
-    """Pad with a token of its own where a tokenizer pads with its end of sequence or not at all."""
+    """Give the tokenizer a pad token of its own if it has none, or uses its end of sequence."""
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
         tokenizer.pad_token = _unused_token(tokenizer)
 

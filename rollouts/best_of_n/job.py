@@ -44,9 +44,11 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 
 
 def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
-    """Sample, judge, select and write. Raises AutojError with what to do: at once where the input
-    is bad, or where the output cannot be written, is another run's or holds another judge's
-    results."""
+    """Sample, judge, select, and write the results.
+
+    Raises AutojError with a remedy. It does so at once for bad input, and for an output that cannot
+    be written, belongs to another run, or holds another judge's results.
+    """
     require_apart([config.input], [config.journal], config.output)
     job = stages.resolve_job(config)
     config = job.config

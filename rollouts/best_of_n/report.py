@@ -69,7 +69,7 @@ class ShownQuery:
 
 
 class ReportSample:
-    """Keeps the queries to show while they pass; which ones depends on the job alone."""
+    """Sample of the queries for the report, taken while they pass. It depends only on the job."""
 
     def __init__(self, view: str) -> None:
         self.total = 0

@@ -45,19 +45,19 @@ class GroupResult:
 
     @property
     def chosen(self) -> Judgement:
-        """The judgement of the chosen candidate."""
+        """Return the judgement of the chosen candidate."""
         return self.judgements[self.selection.index]
 
     @property
     def own(self) -> tuple[Judgement, ...]:
-        """The judgements, without those that copies share with their originals."""
+        """Return the judgements without those of copies."""
         if not self.standings:
             return self.judgements
         pairs = zip(self.judgements, self.standings, strict=True)
         return tuple(judgement for judgement, s in pairs if s.fate is not Fate.COPY)
 
     def values(self, view: str) -> tuple[float, ...]:
-        """The numbers that ranked the candidates, without copies and those that have none."""
+        """Return the numbers that ranked the candidates, without copies and failures."""
         found = (judgement.view(view) for judgement in self.own)
         return tuple(value for value in found if value is not None)
 

@@ -55,9 +55,9 @@ KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The rows of an input from place `first` up to `last`, which is left out.
+    """Part of an input: the rows `first` to `last` - 1.
 
-    key: of all that decides what they come to, see `keyed`.
+    key: digest of everything that determines the results; see `planned`.
     """
 
     number: int
@@ -237,7 +237,7 @@ def in_shards(
 
 
 def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
-    """Return shards of as equal a size as possible, none empty, of so many rows."""
+    """Split `rows` rows into shards of nearly equal size. No shard is empty."""
     config = job.config
     assert config.ray_data is not None
     many = config.ray_data.shards

@@ -54,7 +54,7 @@ class Job:
 
     @property
     def view(self) -> View:
-        """The view that ranks."""
+        """Return the view that ranks."""
         assert self.config.view != "auto"
         return self.config.view
 
@@ -137,8 +137,9 @@ async def judge_groups(
     add: Callable[[GroupResult], None],
     say: Callable[[str], object] = announce,
 ) -> None:
-    """Judge every query's candidates and choose one. `add` gets the results in the order of the
-    input, and `say` once a line on the judge that is used."""
+    """Judge the candidates of every query and choose one.
+
+    add: called with each result, in input order. say: called once with a line about the judge."""
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return

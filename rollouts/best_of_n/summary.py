@@ -28,7 +28,7 @@ JUDGE_PHASE = "judge"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The job in figures. Shares are 0..1 and None where there is nothing to divide by.
+    """Statistics of a job. Shares are 0 to 1, and None without a denominator.
 
     view, judge: the number that ranked candidates, and the judge's fingerprint.
     outcomes: judgements by outcome, zeros included and copies left out, here as in all shares.

@@ -106,7 +106,7 @@ class Learner:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The columns of the trainer's dataset."""
+        """Return the columns of the trainer's dataset."""
         return {"prompt": self.prompts, **self.columns}
 
 
@@ -143,7 +143,7 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
 
 
 def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
-    """Return the model's folder or hub name, and its tokenizer with a pad token of its own."""
+    """Return the model's folder or hub name, and its tokenizer with a separate pad token."""
     from transformers import AutoTokenizer
 
     path = resolve(EngineConfig(model=learner.model, revision=learner.revision)).path

@@ -44,7 +44,10 @@ class LossConfig(Block):
 
 
 class MixConfig(Block):
-    """How many times an epoch shows each row; a fraction draws that share anew in every epoch."""
+    """Number of times that an epoch shows each kind of row.
+
+    A fraction draws that share of the rows anew in every epoch.
+    """
 
     rated: float = Field(2.0, ge=0)
     """Rated responses with judgements, doubled in the paper to balance pairs in two orders."""

@@ -140,7 +140,7 @@ class Tree:
 
     @property
     def read(self) -> set[int]:
-        """The nodes whose logits a loss needs."""
+        """Return the nodes whose logits a loss needs."""
         slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
         return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
 
@@ -162,7 +162,7 @@ class Example:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the longest tree path."""
+        """Return the number of tokens of the longest path of the tree."""
         return max(max(tree.tokens.depths) + 1 for tree in self.trees)
 
 
