@@ -98,7 +98,7 @@ def main(
 
 
 def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
-    """Return the devices of a training: those of accelerate's config, or copies on `processes` GPUs."""
+    """Return the devices of a training, by accelerate's config or as copies on `processes` GPUs."""
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())

@@ -177,7 +177,7 @@ def question_key(teacher: str, prompt: Prompt) -> str:
 
 
 class OutOfBudget(Exception):
-    """Exception before a question that may exceed the budget. It ends a collection without an error."""
+    """Exception before a question that may exceed the budget. The run then ends normally."""
 
 
 def estimated_tokens(prompt: Prompt) -> int:
@@ -210,8 +210,8 @@ class Teacher:
         """Return the answer, from the record if possible; None if the teacher did not answer.
 
         Raises OutOfBudget before a question that may exceed the budget. Raises EngineUnavailable if
-        there is no answer within `start_s` at the start, or to `patience` questions in a row. Raises
-        ConfigError if the endpoint refuses every question.
+        there is no answer within `start_s` at the start, or to `patience` questions in a row.
+        Raises ConfigError if the endpoint refuses every question.
         """
         key = question_key(self._name, prompt)
         if known := self._log.get(key):
